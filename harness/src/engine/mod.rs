@@ -1,0 +1,2 @@
+//! Something that loads, tokenizes, generates and scores, spoken to over one JSON-lines protocol.
+pub mod protocol;

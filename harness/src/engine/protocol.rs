@@ -1,0 +1,326 @@
+//! The JSON-lines protocol between the harness and an engine: one request a line on stdin, one response a line on
+//! stdout, in order. The runner compiles this very file, so both sides share one definition; the Python reference
+//! speaks the same lines. Everything that an engine wants to say beside the protocol goes to stderr.
+//!
+//! Token ids are `u32`. Positions count from 0 and name the *input* token whose logits are meant: the logits at
+//! position `p` predict the token at `p + 1`. Times are in seconds, sizes in bytes, logarithms natural.
+
+use serde::{Deserialize, Serialize};
+
+/// The version that [`Response::Hello`] must carry; a change of meaning of any line raises it.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// A request with the number that its response repeats.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Numbered<T> {
+    /// Counts up from 1 within one engine process.
+    pub id: u64,
+    /// The request or response itself, flattened into the same JSON object.
+    #[serde(flatten)]
+    pub body: T,
+}
+
+/// What an engine may be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Request {
+    /// Who are you? Always the first request.
+    Hello,
+    /// Load a model folder (Hugging Face layout). Strict: a missing, extra or misshapen tensor is refused.
+    Load(Load),
+    /// Turn text or a chat into token ids.
+    Tokenize(Tokenize),
+    /// Turn ids back into text, special tokens included.
+    Detokenize {
+        /// The ids to decode together.
+        ids: Vec<u32>,
+    },
+    /// Generate greedily from given ids with a fresh cache.
+    Generate(Generate),
+    /// Teacher-forced scoring of given ids with a fresh cache.
+    Score(Score),
+    /// Report memory high-water marks since the process started.
+    Memory,
+    /// End the process with exit code 0 after answering.
+    Shutdown,
+}
+
+/// Arguments of [`Request::Load`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Absolute path of the model folder.
+    pub model_dir: String,
+    /// The number format that weights are held in.
+    pub precision: Precision,
+    /// The device that must run the model; an engine that cannot answers with an error and never falls back.
+    pub device: Device,
+}
+
+/// The number format of the weights while the model runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// As stored in the checkpoint.
+    Source,
+}
+
+/// Where a model runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// MLX's CPU device.
+    Cpu,
+    /// MLX's GPU device: Metal on macOS, CUDA on Linux.
+    Gpu,
+}
+
+/// Arguments of [`Request::Tokenize`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "kebab-case")]
+pub enum Tokenize {
+    /// Plain text, without added special tokens.
+    Text {
+        /// The text to encode.
+        text: String,
+    },
+    /// One user message, rendered by the model's own chat template with the generation prompt added.
+    Chat {
+        /// The content of the user message.
+        user: String,
+    },
+}
+
+/// Arguments of [`Request::Generate`]. Sampling is greedy: the smallest id wins among equal logits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generate {
+    /// The prompt; at least one id.
+    pub prompt_ids: Vec<u32>,
+    /// How many ids to produce at most.
+    pub max_tokens: usize,
+    /// Ids that end the generation (they are not part of the output); empty runs to `max_tokens`.
+    pub stop_ids: Vec<u32>,
+    /// How many of the most likely ids to report for each step.
+    pub top_k: usize,
+}
+
+/// Arguments of [`Request::Score`].
+///
+/// The first `prefill_len` ids go in as one prefill; each later id goes in alone, as a decode step on the same cache.
+/// A chosen position below `prefill_len - 1` is answered by a prefill of exactly the ids up to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The ids to force, `1 <= prefill_len <= ids.len()`.
+    pub ids: Vec<u32>,
+    /// How many ids the prefill takes.
+    pub prefill_len: usize,
+    /// Ascending positions to report, each below `ids.len()`.
+    pub positions: Vec<usize>,
+    /// How many of the most likely ids to report for each position.
+    pub top_k: usize,
+    /// Whether to send the whole logits row.
+    pub logits: LogitsDetail,
+    /// What the decode steps may see.
+    pub history: History,
+}
+
+/// How much of a logits row travels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogitsDetail {
+    /// Only the summary and the top-k.
+    Summary,
+    /// Also the row itself: `vocab_size` little-endian f32 values, base64 (standard alphabet, padded).
+    Full,
+}
+
+/// What a decode step may attend to. `None` exists to imitate a known fault with a sound engine; an engine under
+/// test is only ever asked for `Kept`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum History {
+    /// Everything before it, as in real use.
+    Kept,
+    /// Nothing: each decode step runs on an empty cache, at position 0.
+    None,
+}
+
+/// What an engine answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum Response {
+    /// To [`Request::Hello`].
+    Hello(Hello),
+    /// To [`Request::Load`].
+    Loaded(Loaded),
+    /// To [`Request::Tokenize`].
+    Tokens(Tokens),
+    /// To [`Request::Detokenize`].
+    Text {
+        /// The decoded text.
+        text: String,
+    },
+    /// To [`Request::Generate`].
+    Generated(Generated),
+    /// To [`Request::Score`].
+    Scored(Scored),
+    /// To [`Request::Memory`].
+    Memory(Memory),
+    /// To [`Request::Shutdown`].
+    Bye,
+    /// The request was understood and could not be done; the process lives on.
+    Error(EngineError),
+}
+
+/// Who the engine is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Must equal [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// The engine's name, such as `safemlx-lm` or `mlx-lm`.
+    pub engine: String,
+    /// The engine library's version.
+    pub version: String,
+    /// The version that the loaded MLX library itself reports.
+    pub mlx_version: String,
+    /// The API dialect or binding spoken, such as `safemlx-lm-0.4` or `python`.
+    pub dialect: String,
+}
+
+/// What was loaded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The model type that the engine dispatched on.
+    pub model_type: String,
+    /// The length of a logits row, as configured.
+    pub vocab_size: usize,
+    /// The ids that end a reply, as the engine understands the model's configuration.
+    pub eos_ids: Vec<u32>,
+    /// The number of tensors that the checkpoint and the model agreed on.
+    pub tensors: usize,
+    /// The device that the weights really live on.
+    pub device: Device,
+    /// How long loading took.
+    pub load_s: f64,
+}
+
+/// Token ids, and the text that they stand for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tokens {
+    /// The ids.
+    pub ids: Vec<u32>,
+    /// The text that was encoded: for a chat, the rendered template.
+    pub rendered: String,
+}
+
+/// One candidate for the next token.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TopToken {
+    /// The id.
+    pub id: u32,
+    /// Its natural log-probability.
+    pub logprob: f64,
+}
+
+/// The outcome of a generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generated {
+    /// The produced ids, without the stop id.
+    pub ids: Vec<u32>,
+    /// All of them decoded together, special tokens included.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Time from the request to the first id.
+    pub ttft_s: f64,
+    /// One entry a produced id after the first: time since the id before it.
+    pub token_times_s: Vec<f64>,
+    /// One list a produced id, most likely first.
+    pub top: Vec<Vec<TopToken>>,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finish {
+    /// A stop id came.
+    Stop,
+    /// `max_tokens` was reached.
+    Length,
+}
+
+/// The outcome of a scoring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    /// One entry a chosen position, in order.
+    pub positions: Vec<ScoredPosition>,
+    /// Time of the prefill.
+    pub prefill_s: f64,
+    /// Time of all decode steps together.
+    pub decode_s: f64,
+}
+
+/// The logits after one input token.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScoredPosition {
+    /// Which input token.
+    pub position: usize,
+    /// Whether a prefill or a decode step made these logits.
+    pub phase: Phase,
+    /// How many logits are NaN or infinite.
+    pub non_finite: usize,
+    /// Log-probability of the token that really follows, where there is one and it is finite.
+    pub next_logprob: Option<f64>,
+    /// Most likely first; empty when the row is not finite.
+    pub top: Vec<TopToken>,
+    /// The row, when it was asked for: see [`LogitsDetail::Full`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logits_f32: Option<String>,
+}
+
+/// Which kind of forward pass made a logits row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Many tokens at once.
+    Prefill,
+    /// One token on a filled cache.
+    Decode,
+}
+
+/// Memory high-water marks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// MLX's own peak of allocated bytes.
+    pub device_peak_bytes: u64,
+    /// Peak resident set of the process.
+    pub process_peak_bytes: u64,
+}
+
+/// A request that could not be done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EngineError {
+    /// What kind of refusal it is.
+    pub kind: EngineErrorKind,
+    /// What was being done, on what, and why it failed.
+    pub message: String,
+}
+
+/// Why a request could not be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineErrorKind {
+    /// The line is not a request, or comes out of order.
+    BadRequest,
+    /// The checkpoint does not hold exactly the tensors of the model, or a file of it cannot be read.
+    BadModel,
+    /// The model folder has no chat template, and one was needed.
+    NoTemplate,
+    /// This engine does not know the model's architecture.
+    UnsupportedModel,
+    /// The device that was asked for is not there.
+    NoDevice,
+    /// The device ran out of memory.
+    OutOfMemory,
+    /// Anything else that the engine's library reported.
+    Failed,
+}

@@ -1,0 +1,119 @@
+//! A cell: one point of the matrix, and the name that it keeps over runs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::protocol::Precision;
+
+/// `model/precision/context/probe/backend`, the stable name of a cell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CellId(String);
+
+impl CellId {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for CellId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The kind of device that a build runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// MLX's CPU device.
+    Cpu,
+    /// Apple's Metal.
+    Metal,
+    /// NVIDIA's CUDA.
+    Cuda,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Metal => "metal",
+            Self::Cuda => "cuda",
+        })
+    }
+}
+
+/// What is done with a model at a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Probe {
+    /// Teacher-forced logits at prefill and decode positions of seeded random ids: `context` prompt ids, then
+    /// `decode_steps` forced ids.
+    Logits {
+        /// How many one-token decode steps follow the prefill.
+        decode_steps: usize,
+    },
+    /// Greedy generation of `max_tokens` ids after `context` seeded random prompt ids, end-of-text ids ignored.
+    Greedy {
+        /// How many ids to produce.
+        max_tokens: usize,
+    },
+    /// A chat prompt to a model that can answer.
+    Task {
+        /// The user's message.
+        prompt: String,
+        /// Substrings that a right answer contains, all of them, compared without case.
+        expect: Vec<String>,
+        /// How many ids to produce at most.
+        max_tokens: usize,
+        /// Names of text signals that this prompt's right answer sets off legitimately.
+        allow: Vec<String>,
+    },
+}
+
+/// One point of the matrix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its stable name.
+    pub id: CellId,
+    /// The model's name in the matrix file.
+    pub model: String,
+    /// The number format of the weights.
+    pub precision: Precision,
+    /// Prompt length in tokens; 0 where the probe brings its own prompt.
+    pub context: usize,
+    /// The probe's name in the matrix file.
+    pub probe_name: String,
+    /// What the probe does.
+    pub probe: Probe,
+    /// Where it runs.
+    pub backend: Backend,
+}
+
+impl Cell {
+    /// Makes a cell and derives its name from its coordinates.
+    pub fn new(
+        model: &str,
+        precision: Precision,
+        context: usize,
+        probe_name: &str,
+        probe: Probe,
+        backend: Backend,
+    ) -> Self {
+        let precision_name = match precision {
+            Precision::Source => "source",
+        };
+        Self {
+            id: CellId(format!("{model}/{precision_name}/{context}/{probe_name}/{backend}")),
+            model: model.to_owned(),
+            precision,
+            context,
+            probe_name: probe_name.to_owned(),
+            probe,
+            backend,
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! `cargo xtask`: parse, call `harness`, render, exit code.
+fn main() {}
