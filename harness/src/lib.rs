@@ -1,6 +1,8 @@
 //! Regraft's pipeline: `config → fork → stack → rebase → evidence → build → model → engine → matrix → judge →
 //! verdict → report → pin → cause`. Imports go leftwards only; `tools` and `event` serve every stage.
 
+pub mod build;
+pub mod config;
 pub mod engine;
 pub mod event;
 pub mod judge;

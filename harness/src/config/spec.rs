@@ -1,0 +1,177 @@
+//! What the configuration files say once they are known to be right: plain values, no file positions left.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    engine::protocol::Precision,
+    matrix::cell::{Backend, Probe},
+};
+
+/// One `[[build]]` of `matrices/builds.toml`: a recipe for an engine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuildSpec {
+    /// The name that `--candidate` and `--baseline` take.
+    pub name: String,
+    /// One sentence for people: what this build is.
+    pub summary: String,
+    /// The API that the runner is compiled against, such as `safemlx-lm-0.4`; a cargo feature of the runner.
+    pub dialect: String,
+    /// Where MLX itself comes from.
+    pub mlx: MlxSource,
+    /// Where each crate that the runner pins comes from, by crate name.
+    pub crates: BTreeMap<String, CrateSource>,
+}
+
+/// Where MLX itself comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MlxSource {
+    /// The official prebuilt wheel of this version (`mlx-cpu` on Linux, `mlx-metal` on macOS).
+    Wheel(String),
+}
+
+/// Where one crate comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrateSource {
+    /// The exact version in the crates registry.
+    pub version: String,
+    /// The folder below `patches/` whose stack is applied to it, if any.
+    pub patches: Option<String>,
+}
+
+/// One `[[model]]` of a matrix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelSpec {
+    /// The name that cells carry.
+    pub name: String,
+    /// Where its weights come from.
+    pub source: ModelSource,
+}
+
+/// Where a model's weights come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum ModelSource {
+    /// Made here from a seed.
+    Synthetic(SyntheticSpec),
+    /// A GGUF file inside a Python package of the lock `harness/provision/models.lock`, converted to a Hugging Face folder.
+    Package {
+        /// The package's name.
+        package: String,
+    },
+}
+
+/// The shape of a synthetic checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SyntheticSpec {
+    /// The architecture.
+    pub architecture: Architecture,
+    /// Seeds every weight.
+    pub seed: u64,
+    /// Number of decoder layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the MLP.
+    pub intermediate: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+    /// Vocabulary size.
+    pub vocab: usize,
+    /// RoPE base.
+    pub rope_theta: f64,
+    /// Standard deviation of the weight matrices.
+    pub weight_std: f64,
+    /// Largest position that the config allows.
+    pub max_positions: usize,
+}
+
+/// An architecture that synthetic checkpoints can be made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Architecture {
+    /// `model_type = "llama"`.
+    Llama,
+    /// `model_type = "qwen3"`: per-head RMS norms on queries and keys.
+    Qwen3,
+}
+
+/// One matrix file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MatrixSpec {
+    /// The matrix's name: the file's stem.
+    pub name: String,
+    /// The build that is pinned now, unless `--baseline` says otherwise.
+    pub baseline: String,
+    /// The build that wants to become the pin, unless `--candidate` says otherwise.
+    pub candidate: String,
+    /// The independent implementation; `mlx-lm`.
+    pub reference: String,
+    /// The models, by declaration order.
+    pub models: Vec<ModelSpec>,
+    /// The named probes, by declaration order.
+    pub probes: Vec<(String, Probe)>,
+    /// The blocks of cells, by declaration order.
+    pub blocks: Vec<CellBlock>,
+    /// The judge's thresholds.
+    pub thresholds: Thresholds,
+    /// How long one engine process may take for one cell.
+    pub cell_timeout: Duration,
+}
+
+/// One `[[cells]]` of a matrix: the product of its axes, less what it excludes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellBlock {
+    /// Names of models.
+    pub models: Vec<String>,
+    /// Number formats.
+    pub precisions: Vec<Precision>,
+    /// Prompt lengths in tokens; `[0]` where the probes bring their own prompts.
+    pub contexts: Vec<usize>,
+    /// Names of probes.
+    pub probes: Vec<String>,
+    /// Backends.
+    pub backends: Vec<Backend>,
+    /// Points of the product to leave out; an absent axis matches everything.
+    pub exclude: Vec<CellPattern>,
+}
+
+/// A pattern over the axes; an absent axis matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellPattern {
+    /// A model's name.
+    pub model: Option<String>,
+    /// A number format.
+    pub precision: Option<Precision>,
+    /// A prompt length.
+    pub context: Option<usize>,
+    /// A probe's name.
+    pub probe: Option<String>,
+    /// A backend.
+    pub backend: Option<Backend>,
+}
+
+/// The judge's thresholds. Defaults are for equal MLX versions at f32 on a CPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Thresholds {
+    /// Largest mean KL divergence, in nats, of a row against the reference's row.
+    pub mean_kl: f64,
+    /// Largest 99th-percentile KL divergence, in nats.
+    pub p99_kl: f64,
+    /// Smallest share of positions whose most likely id agrees, counted where the reference's margin is above `margin`.
+    pub top1_agreement: f64,
+    /// The margin, in nats, between the reference's first and second choice below which either choice is right.
+    pub margin: f64,
+    /// Largest relative L2 distance of a row from the reference's row.
+    pub relative_l2: f64,
+    /// Smallest cosine of a row with the reference's row.
+    pub cosine: f64,
+    /// Largest absolute difference of one logit, in standard deviations of the reference's row.
+    pub max_logit_gap: f64,
+}
