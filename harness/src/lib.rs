@@ -7,3 +7,4 @@ pub mod engine;
 pub mod event;
 pub mod judge;
 pub mod matrix;
+pub mod tools;
