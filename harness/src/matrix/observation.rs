@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::engine::outcome::ProcessOutcome;
 use crate::engine::protocol::{Device, Generated, Hello, Memory, Scored, Tokens};
 
 /// The part that an engine plays in a comparison.
@@ -66,55 +67,5 @@ pub enum Measured {
         prompt: Tokens,
         /// What came out.
         generated: Generated,
-    },
-}
-
-/// How an engine process ended, worst first in meaning, not in order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "class", rename_all = "kebab-case")]
-pub enum ProcessOutcome {
-    /// Everything was answered and the process ended with code 0.
-    Clean,
-    /// Everything was answered, and then the process ended badly.
-    AbortAtExit {
-        /// The exit code, when it ended by itself.
-        code: Option<i32>,
-        /// The signal that ended it.
-        signal: Option<i32>,
-        /// Its last lines on stderr.
-        last_lines: Vec<String>,
-    },
-    /// It refused a request with a message (a bad model, an unsupported architecture).
-    Refused {
-        /// The refusal's kind, in the protocol's words.
-        kind: String,
-        /// The refusal's text.
-        message: String,
-    },
-    /// It ended before it had answered.
-    Crashed {
-        /// The exit code, when it ended by itself.
-        code: Option<i32>,
-        /// The signal that ended it.
-        signal: Option<i32>,
-        /// Its last lines on stderr.
-        last_lines: Vec<String>,
-    },
-    /// Memory ran out: its own report, or the kernel's SIGKILL with the machine's memory exhausted.
-    OutOfMemory {
-        /// Its own report or the reason for the conclusion.
-        message: String,
-    },
-    /// It did not answer in time, and its process group was ended.
-    TimedOut {
-        /// The limit.
-        after_s: f64,
-        /// Its last lines on stderr.
-        last_lines: Vec<String>,
-    },
-    /// A line on stdout was not the protocol's.
-    Garbled {
-        /// The line, cut to 200 characters, control characters escaped.
-        line: String,
     },
 }
