@@ -1,0 +1,53 @@
+//! Why a configuration could not be had.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use super::reader::Problems;
+
+/// Why a configuration could not be had.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file holds mistakes; the source lists them all.
+    #[error("cannot read {what}")]
+    Invalid {
+        /// What the file describes, such as ``matrix `nightly` ``.
+        what: String,
+        /// Every mistake.
+        #[source]
+        problems: Problems,
+    },
+    /// The file is not there or is no text.
+    #[error("cannot read {what} from {}", path.display())]
+    Unreadable {
+        /// What the file describes.
+        what: String,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// Nothing of this kind has this name.
+    #[error("there is no {kind} `{name}`")]
+    Unknown {
+        /// `matrix`, `build` or another kind.
+        kind: &'static str,
+        /// The name that was asked for.
+        name: String,
+        /// The near name or the known names, as a sentence without stop.
+        suggestion: String,
+    },
+}
+
+impl ConfigError {
+    /// What a person may try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Invalid { problems, .. } => Some(format!("correct {} and try again", problems.file)),
+            Self::Unreadable { .. } => None,
+            Self::Unknown { suggestion, .. } => Some(suggestion.clone()),
+        }
+    }
+}
