@@ -1,9 +1,13 @@
 //! What was asked for. Every mistake in a file is reported together, with file, line and column.
 
+pub mod builds;
 pub mod error;
+mod load;
+pub mod matrix;
 pub mod near;
 pub mod reader;
 pub mod spec;
 
 pub use error::ConfigError;
+pub use load::{find_build, load_builds, load_matrix};
 pub use reader::{Problem, Problems};

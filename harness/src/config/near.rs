@@ -24,7 +24,11 @@ pub fn suggestion(word: &str, things: &str, known: &[&str]) -> String {
     match nearest(word, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if known.is_empty() => format!("there are no {things}"),
-        None => format!("known {things} are {}", known.join(", ")),
+        None => {
+            let mut names = known.to_vec();
+            names.dedup();
+            format!("known {things} are {}", names.join(", "))
+        }
     }
 }
 

@@ -60,6 +60,11 @@ impl Keys {
     pub const fn called(noun: &'static str, plural: &'static str, names: &'static [&'static str]) -> Self {
         Self { noun, plural, names }
     }
+
+    /// The keys themselves.
+    pub const fn names(self) -> &'static [&'static str] {
+        self.names
+    }
 }
 
 /// One file while it is read. Ask for [`Document::root`], read, then [`Document::finish`].
@@ -259,6 +264,22 @@ impl<'d, 'i> Table<'d, 'i> {
                 let (kind, keys) = table.required_word(tag, &words)?.into_inner();
                 table.refuse_unknown(&[common, keys]);
                 Some((kind, table))
+            })
+            .collect()
+    }
+
+    /// The texts under `key` in each table of an array of tables, whatever else is wrong there; notes nothing.
+    pub fn texts_in(&self, tables: &str, key: &str) -> Vec<Spanned<String>> {
+        let Some(DeValue::Array(entries)) = self.get(tables).map(Spanned::get_ref) else { return Vec::new() };
+        entries
+            .iter()
+            .filter_map(|entry| match entry.get_ref() {
+                DeValue::Table(table) => table.get(key),
+                _ => None,
+            })
+            .filter_map(|value| match value.get_ref() {
+                DeValue::String(text) => Some(Spanned::new(value.span(), text.to_string())),
+                _ => None,
             })
             .collect()
     }

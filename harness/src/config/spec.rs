@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::protocol::Precision,
-    matrix::cell::{Backend, Probe},
+    matrix::cell::{Backend, CellId, Probe},
 };
 
 /// One `[[build]]` of `matrices/builds.toml`: a recipe for an engine.
@@ -157,6 +157,68 @@ pub struct CellPattern {
     pub backend: Option<Backend>,
 }
 
+/// One point of a block: its coordinates by name, before the probe is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Point<'b> {
+    /// The model's name.
+    pub model: &'b str,
+    /// The number format.
+    pub precision: Precision,
+    /// The prompt length in tokens.
+    pub context: usize,
+    /// The probe's name.
+    pub probe: &'b str,
+    /// The backend.
+    pub backend: Backend,
+}
+
+impl Point<'_> {
+    /// The name of the cell at this point.
+    pub fn cell_id(&self) -> CellId {
+        CellId::new(self.model, self.precision, self.context, self.probe, self.backend)
+    }
+}
+
+impl CellBlock {
+    /// Every point of the product, excluded ones too, the last axis fastest.
+    pub fn product(&self) -> impl Iterator<Item = Point<'_>> {
+        self.models.iter().flat_map(move |model| {
+            self.precisions.iter().flat_map(move |&precision| {
+                self.contexts.iter().flat_map(move |&context| {
+                    self.probes.iter().flat_map(move |probe| {
+                        self.backends.iter().map(move |&backend| Point {
+                            model,
+                            precision,
+                            context,
+                            probe,
+                            backend,
+                        })
+                    })
+                })
+            })
+        })
+    }
+
+    /// The points that are left after the excludes.
+    pub fn points(&self) -> impl Iterator<Item = Point<'_>> {
+        self.product().filter(|point| !self.exclude.iter().any(|pattern| pattern.matches(point)))
+    }
+}
+
+impl CellPattern {
+    /// Whether every axis that the pattern names has the point's value.
+    pub fn matches(&self, point: &Point<'_>) -> bool {
+        fn agrees<T: PartialEq>(wanted: Option<T>, value: T) -> bool {
+            wanted.is_none_or(|wanted| wanted == value)
+        }
+        agrees(self.model.as_deref(), point.model)
+            && agrees(self.precision, point.precision)
+            && agrees(self.context, point.context)
+            && agrees(self.probe.as_deref(), point.probe)
+            && agrees(self.backend, point.backend)
+    }
+}
+
 /// The judge's thresholds. Defaults are for equal MLX versions at f32 on a CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Thresholds {
@@ -174,4 +236,22 @@ pub struct Thresholds {
     pub cosine: f64,
     /// Largest absolute difference of one logit, in standard deviations of the reference's row.
     pub max_logit_gap: f64,
+}
+
+/// Start values: the mean and 99th-percentile divergences follow the published scale of quantized against full
+/// weights (a mean of about .003 at 5 bits), a third of which no rebuild of one source reaches. Equal f32 arithmetic
+/// agrees to about 4e-6 per logit in practice, so relative distance and logit gap may be far tighter than the .02
+/// that changed kernels need; the margin leaves near ties out, where rounding may decide.
+impl Default for Thresholds {
+    fn default() -> Self {
+        Self {
+            mean_kl: 1e-3,
+            p99_kl: 0.02,
+            top1_agreement: 0.995,
+            margin: 0.25,
+            relative_l2: 1e-3,
+            cosine: 0.999,
+            max_logit_gap: 1e-2,
+        }
+    }
 }

@@ -12,6 +12,17 @@ use crate::engine::protocol::Precision;
 pub struct CellId(String);
 
 impl CellId {
+    /// The name of the cell at these coordinates.
+    pub fn new(
+        model: &str,
+        precision: Precision,
+        context: usize,
+        probe_name: &str,
+        backend: Backend,
+    ) -> Self {
+        Self(format!("{model}/{precision}/{context}/{probe_name}/{backend}"))
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -103,11 +114,8 @@ impl Cell {
         probe: Probe,
         backend: Backend,
     ) -> Self {
-        let precision_name = match precision {
-            Precision::Source => "source",
-        };
         Self {
-            id: CellId(format!("{model}/{precision_name}/{context}/{probe_name}/{backend}")),
+            id: CellId::new(model, precision, context, probe_name, backend),
             model: model.to_owned(),
             precision,
             context,

@@ -1,0 +1,171 @@
+//! Reads `matrices/builds.toml`: the builds that a gate can compare, as data.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::{
+    reader::{Document, Keys, Problems, Table},
+    spec::{BuildSpec, CrateSource, MlxSource},
+};
+
+/// The API dialects that the runner can be compiled for, each with the crates that a build must name for it.
+const DIALECTS: &[(&str, Keys)] =
+    &[("safemlx-lm-0.4", Keys::called("crate", "crates", &["safemlx-lm", "safemlx", "safemlx-sys"]))];
+
+const ROOT: Keys = Keys::new(&["build"]);
+const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "crates"]);
+const MLX: Keys = Keys::new(&["wheel"]);
+const CRATE: Keys = Keys::new(&["version", "patches"]);
+
+/// Reads the text of a builds file.
+///
+/// # Errors
+/// Every mistake of the file.
+pub fn parse_builds(file: &str, text: &str) -> Result<Vec<BuildSpec>, Problems> {
+    let document = Document::parse(file, text);
+    let root = document.root(ROOT);
+    let tables = root.tables("build", BUILD);
+    if tables.is_empty() && document.is_sound() {
+        root.problem(root.span(), "the file holds no `[[build]]`");
+    }
+    let mut seen = BTreeMap::new();
+    let builds: Vec<Option<BuildSpec>> = tables.iter().map(|table| build(table, &mut seen)).collect();
+    document.finish(builds.into_iter().collect())
+}
+
+/// Takes a name that must be unique in the file and fit into a cell's name or a folder's name.
+pub(super) fn unique_name(
+    table: &Table<'_, '_>,
+    things: &str,
+    seen: &mut BTreeMap<String, usize>,
+) -> Option<Spanned<String>> {
+    let name = table.required::<String>("name")?;
+    let text = name.get_ref();
+    let fits = !text.is_empty()
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if !fits {
+        table.problem(
+            name.span(),
+            format!(
+                "{} is no name: use lower-case letters, digits, `-`, `.` and `_`, a letter or digit first",
+                quoted(text)
+            ),
+        );
+        return None;
+    }
+    let count = seen.entry(text.clone()).or_default();
+    *count += 1;
+    if *count > 1 {
+        table.problem(name.span(), format!("there are two {things} named `{text}`"));
+    }
+    Some(name)
+}
+
+/// The text in quotes, with control characters escaped.
+pub(super) fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}
+
+fn build(table: &Table<'_, '_>, seen: &mut BTreeMap<String, usize>) -> Option<BuildSpec> {
+    let name = unique_name(table, "builds", seen);
+    let summary = table.required::<String>("summary");
+    let dialects: Vec<(&str, (&str, Keys))> =
+        DIALECTS.iter().map(|&(name, keys)| (name, (name, keys))).collect();
+    let dialect = table.required_word("dialect", &dialects).map(Spanned::into_inner);
+    let mlx = table.required_table("mlx", MLX).and_then(|mlx| version(&mlx, "wheel")).map(MlxSource::Wheel);
+    // Which crates belong to a build is only known with its dialect.
+    let crates = dialect.and_then(|(_, keys)| {
+        let crates = table.required_table("crates", keys)?;
+        let sources: Vec<Option<(String, CrateSource)>> = keys
+            .names()
+            .iter()
+            .map(|krate| {
+                let table = crates.required_table(krate, CRATE)?;
+                let version = version(&table, "version");
+                let patches = table.optional::<String>("patches").map(Spanned::into_inner);
+                Some(((*krate).to_owned(), CrateSource { version: version?, patches }))
+            })
+            .collect();
+        sources.into_iter().collect::<Option<BTreeMap<_, _>>>()
+    });
+    Some(BuildSpec {
+        name: name?.into_inner(),
+        summary: summary?.into_inner(),
+        dialect: dialect?.0.to_owned(),
+        mlx: mlx?,
+        crates: crates?,
+    })
+}
+
+/// A full version: requirements such as `0.4` or `^0.4.1` would let two runs build different things.
+fn version(table: &Table<'_, '_>, key: &str) -> Option<String> {
+    let version = table.required::<String>(key)?;
+    let text = version.get_ref();
+    let numbers = text.split(['-', '+']).next().unwrap_or_default();
+    let exact = numbers.split('.').count() == 3
+        && numbers.split('.').all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-+.".contains(c));
+    if !exact {
+        table.problem(
+            version.span(),
+            format!("`{key}` must be one exact version such as 0.4.1, not {}", quoted(text)),
+        );
+        return None;
+    }
+    Some(version.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUBLISHED: &str = r#"
+[[build]]
+name = "published"
+summary = "As released."
+dialect = "safemlx-lm-0.4"
+mlx = { wheel = "0.31.2" }
+[build.crates]
+safemlx-lm = { version = "0.4.1" }
+safemlx = { version = "0.1.3", patches = "safemlx" }
+safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
+"#;
+
+    #[test]
+    fn a_build_is_read_with_its_sources() {
+        let builds = parse_builds("builds.toml", PUBLISHED).unwrap();
+        assert_eq!(builds.len(), 1);
+        assert_eq!(builds[0].mlx, MlxSource::Wheel("0.31.2".to_owned()));
+        assert_eq!(
+            builds[0].crates["safemlx"],
+            CrateSource { version: "0.1.3".to_owned(), patches: Some("safemlx".to_owned()) }
+        );
+        assert_eq!(builds[0].crates["safemlx-lm"].patches, None);
+    }
+
+    #[test]
+    fn all_mistakes_of_all_builds_are_reported_together() {
+        let second = PUBLISHED
+            .replace("safemlx-lm = { version = \"0.4.1\" }\n", "")
+            .replace("0.1.3\", patches = \"safemlx\" ", "^0.1\", patch = \"safemlx\" ")
+            .replace("wheel =", "whel =");
+        let third = PUBLISHED.replace("\"published\"", "\"a/b\"").replace("lm-0.4\"", "lm-0.5\"");
+        insta::assert_snapshot!(parse_builds("builds.toml", &format!("{PUBLISHED}{second}{third}")).unwrap_err(), @r#"
+        builds.toml:13:8: there are two builds named `published`
+        builds.toml:16:7: `mlx` lacks `wheel`
+        builds.toml:16:9: unknown key `whel`; did you mean `wheel`?
+        builds.toml:17:1: `crates` lacks `safemlx-lm`
+        builds.toml:18:23: `version` must be one exact version such as 0.4.1, not "^0.1"
+        builds.toml:18:31: unknown key `patch`; did you mean `patches`?
+        builds.toml:22:8: "a/b" is no name: use lower-case letters, digits, `-`, `.` and `_`, a letter or digit first
+        builds.toml:24:11: unknown value `safemlx-lm-0.5` of `dialect`; did you mean `safemlx-lm-0.4`?
+        "#);
+    }
+
+    #[test]
+    fn a_file_without_builds_is_a_mistake() {
+        insta::assert_snapshot!(parse_builds("builds.toml", "").unwrap_err(), @"builds.toml:1:1: the file holds no `[[build]]`");
+    }
+}

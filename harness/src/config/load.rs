@@ -1,0 +1,145 @@
+//! Finds configuration files below a repository root and reads them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    ConfigError,
+    builds::parse_builds,
+    matrix::parse_matrix,
+    near::suggestion,
+    reader::Problems,
+    spec::{BuildSpec, MatrixSpec},
+};
+
+const MATRICES: &str = "matrices";
+const BUILDS: &str = "builds";
+
+/// Reads `matrices/builds.toml` below the repository root.
+///
+/// # Errors
+/// When the file cannot be read or holds mistakes.
+pub fn load_builds(root: &Path) -> Result<Vec<BuildSpec>, ConfigError> {
+    let path = root.join(MATRICES).join(format!("{BUILDS}.toml"));
+    read(root, &path, "the builds".to_owned(), parse_builds)
+}
+
+/// Reads a matrix by its name below `matrices/`, or by a path (anything with a slash or the ending `.toml`, relative
+/// to the working directory).
+///
+/// # Errors
+/// When there is no such matrix, the file cannot be read, or it holds mistakes.
+pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Result<MatrixSpec, ConfigError> {
+    let by_path = name_or_path.contains(['/', '\\']) || name_or_path.ends_with(".toml");
+    let (name, path) = if by_path {
+        let path = PathBuf::from(name_or_path);
+        let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
+        (stem.into_owned(), path)
+    } else {
+        let names = matrix_names(root);
+        if !names.iter().any(|name| name == name_or_path) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            return Err(unknown("matrix", name_or_path, "matrices", &names));
+        }
+        (name_or_path.to_owned(), root.join(MATRICES).join(format!("{name_or_path}.toml")))
+    };
+    let builds: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
+    read(root, &path, format!("matrix `{name}`"), |file, text| parse_matrix(&name, file, text, &builds))
+}
+
+/// The build of this name.
+///
+/// # Errors
+/// When there is none.
+pub fn find_build<'b>(builds: &'b [BuildSpec], name: &str) -> Result<&'b BuildSpec, ConfigError> {
+    builds.iter().find(|build| build.name == name).ok_or_else(|| {
+        let names: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
+        unknown("build", name, "builds", &names)
+    })
+}
+
+fn unknown(kind: &'static str, name: &str, things: &str, known: &[&str]) -> ConfigError {
+    ConfigError::Unknown { kind, name: name.to_owned(), suggestion: suggestion(name, things, known) }
+}
+
+fn matrix_names(root: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(root.join(MATRICES)) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .filter(|name| name != BUILDS)
+        .collect();
+    names.sort();
+    names
+}
+
+fn read<T>(
+    root: &Path,
+    path: &Path,
+    what: String,
+    parse: impl FnOnce(&str, &str) -> Result<T, Problems>,
+) -> Result<T, ConfigError> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(source) => return Err(ConfigError::Unreadable { what, path: path.to_owned(), source }),
+    };
+    let file = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+    parse(&file, &text).map_err(|problems| ConfigError::Invalid { what, problems })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::matrix::{Backend, expand_cells};
+
+    fn repository() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    }
+
+    #[test]
+    fn every_matrix_of_the_repository_is_sound() {
+        let builds = load_builds(&repository()).unwrap();
+        let names = matrix_names(&repository());
+        assert!(names.contains(&"smoke".to_owned()), "{names:?}");
+        for name in names {
+            let spec = load_matrix(&repository(), &name, &builds).unwrap_or_else(|error| match error {
+                ConfigError::Invalid { problems, .. } => panic!("{problems}"),
+                other => panic!("{other:?}"),
+            });
+            find_build(&builds, &spec.baseline).unwrap();
+            assert!(expand_cells(&spec, &[Backend::Cpu]).cells.len() > 1);
+        }
+    }
+
+    #[test]
+    fn the_smoke_matrix_stays_small_on_a_cpu() {
+        let builds = load_builds(&repository()).unwrap();
+        let spec = load_matrix(&repository(), "smoke", &builds).unwrap();
+        let cells = expand_cells(&spec, &[Backend::Cpu]).runnable().count();
+        // Three engines at about five seconds a cell have to fit into four minutes.
+        assert!(cells <= 16, "{cells} cells");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_near_one() {
+        let builds = load_builds(&repository()).unwrap();
+        let error = load_matrix(&repository(), "smok", &builds).unwrap_err();
+        assert_eq!(error.to_string(), "there is no matrix `smok`");
+        assert_eq!(error.hint().unwrap(), "did you mean `smoke`?");
+        let error = find_build(&builds, "publishd").unwrap_err();
+        assert_eq!(error.to_string(), "there is no build `publishd`");
+        assert_eq!(error.hint().unwrap(), "did you mean `published`?");
+        // The builds file lies beside the matrices and is none of them.
+        assert!(matches!(load_matrix(&repository(), "builds", &builds), Err(ConfigError::Unknown { .. })));
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_named() {
+        let error = load_matrix(&repository(), "none/such.toml", &[]).unwrap_err();
+        assert_eq!(error.to_string(), "cannot read matrix `such` from none/such.toml");
+    }
+}

@@ -1,0 +1,754 @@
+//! Reads a matrix file: models, probes, blocks of cells, thresholds. Which cells exist is settled here as far as
+//! mistakes go; their order and what runs on this machine is for `matrix::expand`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use toml::Spanned;
+
+use super::{
+    builds::{quoted, unique_name},
+    near::suggestion,
+    reader::{Document, Keys, Problems, Table},
+    spec::{
+        Architecture, CellBlock, CellPattern, MatrixSpec, ModelSource, ModelSpec, SyntheticSpec, Thresholds,
+    },
+};
+use crate::{
+    engine::protocol::Precision,
+    matrix::cell::{Backend, CellId, Probe},
+};
+
+/// The independent implementations that a matrix may name.
+pub const REFERENCES: &[&str] = &["mlx-lm"];
+
+/// How long one engine process may take for one cell, unless the matrix says otherwise.
+pub const DEFAULT_CELL_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// More cells than this are a slip in an axis, not a plan: at five seconds a cell they would take a day and a half.
+const MOST_CELLS: usize = 20_000;
+
+const PRECISIONS: &[(&str, Precision)] = &[("source", Precision::Source)];
+const BACKENDS: &[(&str, Backend)] =
+    &[("cpu", Backend::Cpu), ("metal", Backend::Metal), ("cuda", Backend::Cuda)];
+const ARCHITECTURES: &[(&str, Architecture)] =
+    &[("llama", Architecture::Llama), ("qwen3", Architecture::Qwen3)];
+
+const ROOT: Keys = Keys::new(&[
+    "baseline",
+    "candidate",
+    "reference",
+    "cell-timeout-s",
+    "model",
+    "probe",
+    "cells",
+    "thresholds",
+]);
+const MODEL: Keys = Keys::new(&["name", "kind"]);
+const SYNTHETIC: Keys = Keys::new(&[
+    "architecture",
+    "seed",
+    "layers",
+    "hidden",
+    "intermediate",
+    "heads",
+    "kv-heads",
+    "head-dim",
+    "vocab",
+    "rope-theta",
+    "weight-std",
+    "max-positions",
+]);
+const PACKAGE: Keys = Keys::new(&["package"]);
+const PROBE: Keys = Keys::new(&["name", "kind"]);
+const LOGITS: Keys = Keys::new(&["decode-steps"]);
+const GREEDY: Keys = Keys::new(&["max-tokens"]);
+const TASK: Keys = Keys::new(&["prompt", "expect", "max-tokens", "allow"]);
+const AXES: Keys =
+    Keys::called("axis", "axes", &["models", "precisions", "contexts", "probes", "backends", "exclude"]);
+const PATTERN: Keys = Keys::called("axis", "axes", &["model", "precision", "context", "probe", "backend"]);
+const THRESHOLDS: Keys = Keys::called(
+    "threshold",
+    "thresholds",
+    &["mean-kl", "p99-kl", "top1-agreement", "margin", "relative-l2", "cosine", "max-logit-gap"],
+);
+
+#[derive(Clone, Copy)]
+enum ModelKind {
+    Synthetic,
+    Package,
+}
+
+#[derive(Clone, Copy)]
+enum ProbeKind {
+    Logits,
+    Greedy,
+    Task,
+}
+
+/// Reads the text of a matrix file named `name`; `builds` are the names that it may compare.
+///
+/// # Errors
+/// Every mistake of the file.
+pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Result<MatrixSpec, Problems> {
+    let document = Document::parse(file, text);
+    let root = document.root(ROOT);
+    let baseline = known_name(&root, "baseline", "build", "builds", builds);
+    let candidate = known_name(&root, "candidate", "build", "builds", builds);
+    let reference = known_name(&root, "reference", "reference", "references", REFERENCES);
+    let cell_timeout = match root.has("cell-timeout-s") {
+        true => positive(&root, "cell-timeout-s").map(Duration::from_secs_f64),
+        false => Some(DEFAULT_CELL_TIMEOUT),
+    };
+
+    let mut names = BTreeMap::new();
+    let models: Vec<Option<ModelSpec>> = root
+        .tables_by(
+            "model",
+            "kind",
+            MODEL,
+            &[("synthetic", ModelKind::Synthetic, SYNTHETIC), ("package", ModelKind::Package, PACKAGE)],
+        )
+        .iter()
+        .map(|(kind, table)| model(*kind, table, &mut names))
+        .collect();
+    let mut names = BTreeMap::new();
+    let probes: Vec<Option<(String, Probe)>> = root
+        .tables_by(
+            "probe",
+            "kind",
+            PROBE,
+            &[
+                ("logits", ProbeKind::Logits, LOGITS),
+                ("greedy", ProbeKind::Greedy, GREEDY),
+                ("task", ProbeKind::Task, TASK),
+            ],
+        )
+        .iter()
+        .map(|(kind, table)| probe(*kind, table, &mut names))
+        .collect();
+
+    let declared = Declared::new(&root, &models, &probes);
+    let tables = root.tables("cells", AXES);
+    if !root.has("cells") {
+        root.problem(root.span(), "the file lacks `[[cells]]`, so that nothing would be run");
+    }
+    let mut cells = BTreeSet::new();
+    let blocks: Vec<Option<CellBlock>> =
+        tables.iter().map(|table| block(table, &declared, &mut cells)).collect();
+    let thresholds = thresholds(&root);
+    if document.is_sound() {
+        declared.note_unused(&root, &blocks);
+    }
+
+    let spec = || {
+        Some(MatrixSpec {
+            name: name.to_owned(),
+            baseline: baseline?,
+            candidate: candidate?,
+            reference: reference?,
+            models: models.into_iter().collect::<Option<_>>()?,
+            probes: probes.into_iter().collect::<Option<_>>()?,
+            blocks: blocks.into_iter().collect::<Option<_>>()?,
+            thresholds,
+            cell_timeout: cell_timeout?,
+        })
+    };
+    let spec = spec();
+    drop(tables);
+    document.finish(spec)
+}
+
+/// What the blocks may refer to. Names are taken from the file even where the rest of their table is wrong, so that
+/// one mistake is not reported twice.
+struct Declared<'m> {
+    models: Vec<Spanned<String>>,
+    probes: Vec<Spanned<String>>,
+    sound_models: BTreeMap<&'m str, &'m ModelSpec>,
+    sound_probes: BTreeMap<&'m str, &'m Probe>,
+}
+
+impl<'m> Declared<'m> {
+    fn new(
+        root: &Table<'_, '_>,
+        models: &'m [Option<ModelSpec>],
+        probes: &'m [Option<(String, Probe)>],
+    ) -> Self {
+        Self {
+            models: root.texts_in("model", "name"),
+            probes: root.texts_in("probe", "name"),
+            sound_models: models.iter().flatten().map(|model| (model.name.as_str(), model)).collect(),
+            sound_probes: probes.iter().flatten().map(|(name, probe)| (name.as_str(), probe)).collect(),
+        }
+    }
+
+    fn note_unused(&self, root: &Table<'_, '_>, blocks: &[Option<CellBlock>]) {
+        let used = |name: &str, axis: fn(&CellBlock) -> &Vec<String>| {
+            blocks.iter().flatten().any(|block| axis(block).iter().any(|used| used == name))
+        };
+        for model in &self.models {
+            if !used(model.get_ref(), |block| &block.models) {
+                root.problem(model.span(), format!("no cell uses model `{}`", model.get_ref()));
+            }
+        }
+        for probe in &self.probes {
+            if !used(probe.get_ref(), |block| &block.probes) {
+                root.problem(probe.span(), format!("no cell uses probe `{}`", probe.get_ref()));
+            }
+        }
+    }
+}
+
+fn texts(names: &[Spanned<String>]) -> Vec<&str> {
+    names.iter().map(|name| name.get_ref().as_str()).collect()
+}
+
+fn model(kind: ModelKind, table: &Table<'_, '_>, names: &mut BTreeMap<String, usize>) -> Option<ModelSpec> {
+    let name = unique_name(table, "models", names);
+    let source = match kind {
+        ModelKind::Synthetic => synthetic(table).map(ModelSource::Synthetic),
+        ModelKind::Package => {
+            filled(table, "package").map(|package| ModelSource::Package { package: package.into_inner() })
+        }
+    };
+    Some(ModelSpec { name: name?.into_inner(), source: source? })
+}
+
+fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
+    let architecture = table.required_word("architecture", ARCHITECTURES);
+    let seed = table.required::<u64>("seed");
+    let layers = at_least_one(table, "layers");
+    let hidden = at_least_one(table, "hidden");
+    let intermediate = at_least_one(table, "intermediate");
+    let heads = at_least_one(table, "heads");
+    let kv_heads = at_least_one(table, "kv-heads");
+    let head_dim = at_least_one(table, "head-dim");
+    let vocab = at_least_one(table, "vocab");
+    let rope_theta = positive(table, "rope-theta");
+    let weight_std = positive(table, "weight-std");
+    let max_positions = at_least_one(table, "max-positions");
+    if let (Some(heads), Some(kv_heads)) = (&heads, &kv_heads)
+        && heads.get_ref() % kv_heads.get_ref() != 0
+    {
+        table.problem(
+            kv_heads.span(),
+            format!(
+                "`kv-heads` must divide `heads`, and {} does not divide {}",
+                kv_heads.get_ref(),
+                heads.get_ref()
+            ),
+        );
+    }
+    if let Some(head_dim) = &head_dim
+        && head_dim.get_ref() % 2 != 0
+    {
+        table.problem(head_dim.span(), "`head-dim` must be even: rotary embeddings turn pairs");
+    }
+    Some(SyntheticSpec {
+        architecture: architecture?.into_inner(),
+        seed: seed?.into_inner(),
+        layers: layers?.into_inner(),
+        hidden: hidden?.into_inner(),
+        intermediate: intermediate?.into_inner(),
+        heads: heads?.into_inner(),
+        kv_heads: kv_heads?.into_inner(),
+        head_dim: head_dim?.into_inner(),
+        vocab: vocab?.into_inner(),
+        rope_theta: rope_theta?,
+        weight_std: weight_std?,
+        max_positions: max_positions?.into_inner(),
+    })
+}
+
+fn probe(
+    kind: ProbeKind,
+    table: &Table<'_, '_>,
+    names: &mut BTreeMap<String, usize>,
+) -> Option<(String, Probe)> {
+    let name = unique_name(table, "probes", names);
+    let probe = match kind {
+        ProbeKind::Logits => {
+            let decode_steps = table.required::<usize>("decode-steps");
+            if let Some(steps) = &decode_steps
+                && *steps.get_ref() == 0
+            {
+                let why =
+                    "`decode-steps` must be at least 1: a prefill alone passes a build that lost its cache";
+                table.problem(steps.span(), why);
+            }
+            decode_steps.map(|steps| Probe::Logits { decode_steps: steps.into_inner() })
+        }
+        ProbeKind::Greedy => at_least_one(table, "max-tokens")
+            .map(|max_tokens| Probe::Greedy { max_tokens: max_tokens.into_inner() }),
+        ProbeKind::Task => {
+            let prompt = filled(table, "prompt");
+            let expect = table.required_list::<String>("expect");
+            for text in
+                expect.iter().flat_map(Spanned::get_ref).filter(|text| text.get_ref().trim().is_empty())
+            {
+                table.problem(text.span(), "an empty text in `expect` is in every answer");
+            }
+            let max_tokens = at_least_one(table, "max-tokens");
+            let allow = table.optional_list::<String>("allow");
+            prompt.zip(expect).zip(max_tokens).map(|((prompt, expect), max_tokens)| Probe::Task {
+                prompt: prompt.into_inner(),
+                expect: inner(expect),
+                max_tokens: max_tokens.into_inner(),
+                allow: allow.map(inner).unwrap_or_default(),
+            })
+        }
+    };
+    Some((name?.into_inner(), probe?))
+}
+
+fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<CellId>) -> Option<CellBlock> {
+    let models = known_names(table, "models", "model", &declared.models);
+    let precisions = table.required_words("precisions", PRECISIONS);
+    let contexts = table.required_list::<usize>("contexts");
+    let probes = known_names(table, "probes", "probe", &declared.probes);
+    let backends = table.required_words("backends", BACKENDS);
+    note_repeats(table, "models", &models);
+    note_repeats(table, "precisions", &precisions);
+    note_repeats(table, "contexts", &contexts);
+    note_repeats(table, "probes", &probes);
+    note_repeats(table, "backends", &backends);
+    let patterns: Vec<(Table<'_, '_>, Option<CellPattern>)> = table
+        .tables("exclude", PATTERN)
+        .into_iter()
+        .map(|exclude| {
+            let pattern = pattern(&exclude, declared);
+            (exclude, pattern)
+        })
+        .collect();
+
+    let places = contexts.clone()?;
+    let block = CellBlock {
+        models: inner(models?),
+        precisions: inner(precisions?),
+        contexts: inner(contexts?),
+        probes: inner(probes?),
+        backends: inner(backends?),
+        exclude: patterns.iter().filter_map(|(_, pattern)| pattern.clone()).collect(),
+    };
+    let size = [&block.models.len(), &block.precisions.len(), &block.contexts.len(), &block.probes.len()]
+        .into_iter()
+        .fold(block.backends.len(), |product, axis| product.saturating_mul(*axis));
+    if size > MOST_CELLS {
+        table.problem(
+            table.span(),
+            format!("this block has {size} cells, more than the {MOST_CELLS} that a run can hold"),
+        );
+        return None;
+    }
+    for (exclude, pattern) in &patterns {
+        if let Some(pattern) = pattern
+            && !block.product().any(|point| pattern.matches(&point))
+        {
+            exclude.problem(exclude.span(), "this exclude matches no cell of its block");
+        }
+    }
+    if size > 0 && block.points().next().is_none() {
+        table.problem(table.span(), "the excludes leave no cell of this block");
+    }
+    note_impossible(table, &block, &places, declared);
+    let ids: BTreeSet<CellId> = block.points().map(|point| point.cell_id()).collect();
+    for id in ids.intersection(cells) {
+        table.problem(table.span(), format!("cell `{id}` is in two blocks"));
+    }
+    cells.extend(ids);
+    Some(block)
+}
+
+fn pattern(table: &Table<'_, '_>, declared: &Declared<'_>) -> Option<CellPattern> {
+    if table.keys().is_empty() {
+        table.problem(table.span(), "an exclude must name at least one axis");
+        return None;
+    }
+    let name = |key: &str, things: &str, known: &[Spanned<String>]| match table.has(key) {
+        true => known_name(table, key, key, things, &texts(known)).map(Some),
+        false => Some(None),
+    };
+    let model = name("model", "models", &declared.models);
+    let probe = name("probe", "probes", &declared.probes);
+    let precision = table.optional_word("precision", PRECISIONS).map(Spanned::into_inner);
+    let context = table.optional::<usize>("context").map(Spanned::into_inner);
+    let backend = table.optional_word("backend", BACKENDS).map(Spanned::into_inner);
+    // An axis that was named and could not be read must not become one that matches everything.
+    let complete =
+        [(precision.is_some(), "precision"), (context.is_some(), "context"), (backend.is_some(), "backend")]
+            .into_iter()
+            .all(|(read, key)| read || !table.has(key));
+    complete.then_some(CellPattern { model: model?, precision, context, probe: probe?, backend })
+}
+
+/// Notes cells that no engine could run, each at the context that makes it impossible.
+fn note_impossible(
+    table: &Table<'_, '_>,
+    block: &CellBlock,
+    contexts: &Spanned<Vec<Spanned<usize>>>,
+    declared: &Declared<'_>,
+) {
+    for point in block.points() {
+        let (Some(&model), Some(&probe)) =
+            (declared.sound_models.get(point.model), declared.sound_probes.get(point.probe))
+        else {
+            continue;
+        };
+        let place = contexts
+            .get_ref()
+            .iter()
+            .find(|context| *context.get_ref() == point.context)
+            .map_or_else(|| table.span(), Spanned::span);
+        let context = point.context;
+        let more = match probe {
+            Probe::Task { .. } => {
+                if context != 0 {
+                    let why =
+                        format!("task `{}` brings its own prompt, so its context must be 0", point.probe);
+                    table.problem(place, why);
+                } else if matches!(model.source, ModelSource::Synthetic(_)) {
+                    let why =
+                        format!("model `{}` is synthetic and cannot do task `{}`", point.model, point.probe);
+                    table.problem(table.span(), why);
+                }
+                continue;
+            }
+            Probe::Logits { decode_steps } => *decode_steps,
+            Probe::Greedy { max_tokens } => *max_tokens,
+        };
+        if context == 0 {
+            table.problem(place, format!("probe `{}` needs a context of at least 1 token", point.probe));
+        } else if let ModelSource::Synthetic(spec) = &model.source
+            && context.saturating_add(more) > spec.max_positions
+        {
+            table.problem(
+                place,
+                format!(
+                    "context {context} and the {more} tokens that probe `{}` adds exceed the {} positions of model `{}`",
+                    point.probe, spec.max_positions, point.model
+                ),
+            );
+        }
+    }
+}
+
+fn thresholds(root: &Table<'_, '_>) -> Thresholds {
+    let mut thresholds = Thresholds::default();
+    let Some(table) = root.optional_table("thresholds", THRESHOLDS) else { return thresholds };
+    let take = |key: &str, field: &mut f64, most: f64| {
+        let Some(value) = table.optional::<f64>(key) else { return };
+        let number = *value.get_ref();
+        if number < 0.0 || number > most {
+            let range =
+                if most.is_finite() { format!("between 0 and {most}") } else { "0 or more".to_owned() };
+            table.problem(value.span(), format!("`{key}` must be {range}, not {number}"));
+        }
+        *field = number;
+    };
+    take("mean-kl", &mut thresholds.mean_kl, f64::INFINITY);
+    take("p99-kl", &mut thresholds.p99_kl, f64::INFINITY);
+    take("top1-agreement", &mut thresholds.top1_agreement, 1.0);
+    take("margin", &mut thresholds.margin, f64::INFINITY);
+    take("relative-l2", &mut thresholds.relative_l2, f64::INFINITY);
+    take("cosine", &mut thresholds.cosine, 1.0);
+    take("max-logit-gap", &mut thresholds.max_logit_gap, f64::INFINITY);
+    thresholds
+}
+
+fn known_name(table: &Table<'_, '_>, key: &str, thing: &str, things: &str, known: &[&str]) -> Option<String> {
+    let name = table.required::<String>(key)?;
+    if !known.contains(&name.get_ref().as_str()) {
+        table.problem(name.span(), unknown(thing, name.get_ref(), things, known));
+        return None;
+    }
+    Some(name.into_inner())
+}
+
+fn known_names(
+    table: &Table<'_, '_>,
+    key: &str,
+    thing: &str,
+    known: &[Spanned<String>],
+) -> Option<Spanned<Vec<Spanned<String>>>> {
+    let names = table.required_list::<String>(key)?;
+    let known = texts(known);
+    let span = names.span();
+    let (good, bad): (Vec<_>, Vec<_>) =
+        names.into_inner().into_iter().partition(|name| known.contains(&name.get_ref().as_str()));
+    for name in bad {
+        table.problem(name.span(), unknown(thing, name.get_ref(), key, &known));
+    }
+    Some(Spanned::new(span, good))
+}
+
+fn unknown(thing: &str, name: &str, things: &str, known: &[&str]) -> String {
+    format!("unknown {thing} {}; {}", quoted(name).replace('"', "`"), suggestion(name, things, known))
+}
+
+fn note_repeats<T: PartialEq>(table: &Table<'_, '_>, key: &str, list: &Option<Spanned<Vec<Spanned<T>>>>) {
+    let Some(list) = list else { return };
+    for (index, value) in list.get_ref().iter().enumerate() {
+        if list.get_ref()[..index].iter().any(|earlier| earlier.get_ref() == value.get_ref()) {
+            table.problem(value.span(), format!("`{key}` holds this value twice"));
+        }
+    }
+}
+
+fn at_least_one(table: &Table<'_, '_>, key: &str) -> Option<Spanned<usize>> {
+    let value = table.required::<usize>(key)?;
+    if *value.get_ref() == 0 {
+        table.problem(value.span(), format!("`{key}` must be at least 1"));
+        return None;
+    }
+    Some(value)
+}
+
+fn positive(table: &Table<'_, '_>, key: &str) -> Option<f64> {
+    let value = table.required::<f64>(key)?;
+    if *value.get_ref() <= 0.0 || *value.get_ref() > 1e12 {
+        table.problem(
+            value.span(),
+            format!("`{key}` must be above 0 and at most 1e12, not {}", value.get_ref()),
+        );
+        return None;
+    }
+    Some(value.into_inner())
+}
+
+fn filled(table: &Table<'_, '_>, key: &str) -> Option<Spanned<String>> {
+    let value = table.required::<String>(key)?;
+    if value.get_ref().trim().is_empty() {
+        table.problem(value.span(), format!("`{key}` is empty"));
+        return None;
+    }
+    Some(value)
+}
+
+fn inner<T>(list: Spanned<Vec<Spanned<T>>>) -> Vec<T> {
+    list.into_inner().into_iter().map(Spanned::into_inner).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = r#"
+baseline = "published"
+candidate = "patched"
+reference = "mlx-lm"
+cell-timeout-s = 90
+
+[[model]]
+name = "qwen3"
+kind = "synthetic"
+architecture = "qwen3"
+seed = 1
+layers = 2
+hidden = 128
+intermediate = 256
+heads = 4
+kv-heads = 2
+head-dim = 64
+vocab = 4096
+rope-theta = 1e6
+weight-std = 0.15
+max-positions = 4096
+
+[[model]]
+name = "small"
+kind = "package"
+package = "llm-small"
+
+[[probe]]
+name = "logits"
+kind = "logits"
+decode-steps = 16
+
+[[probe]]
+name = "capital"
+kind = "task"
+prompt = "What is the capital of France?"
+expect = ["Paris"]
+max-tokens = 24
+
+[[cells]]
+models = ["qwen3"]
+precisions = ["source"]
+contexts = [8, 300]
+probes = ["logits"]
+backends = ["cpu", "metal"]
+exclude = [{ context = 300, backend = "metal" }]
+
+[[cells]]
+models = ["small"]
+precisions = ["source"]
+contexts = [0]
+probes = ["capital"]
+backends = ["cpu"]
+
+[thresholds]
+relative-l2 = 2e-3
+"#;
+
+    fn parse(text: &str) -> Result<MatrixSpec, Problems> {
+        parse_matrix("m", "matrices/m.toml", text, &["published", "patched"])
+    }
+
+    /// The problems of the sound matrix after replacements, without the file's name.
+    fn problems(replacements: &[(&str, &str)]) -> String {
+        let mut text = SOUND.to_owned();
+        for (old, new) in replacements {
+            assert!(text.contains(old), "the fixture has no {old}");
+            text = text.replacen(old, new, 1);
+        }
+        parse(&text).unwrap_err().to_string().replace("matrices/m.toml:", "")
+    }
+
+    #[test]
+    fn a_sound_matrix_is_read_with_defaults_where_it_is_silent() {
+        let spec = parse(SOUND).unwrap();
+        assert_eq!(spec.cell_timeout, Duration::from_secs(90));
+        assert_eq!(spec.thresholds, Thresholds { relative_l2: 2e-3, ..Thresholds::default() });
+        assert_eq!(spec.blocks[0].points().count(), 3);
+        assert_eq!(spec.probes[0], ("logits".to_owned(), Probe::Logits { decode_steps: 16 }));
+        assert!(matches!(&spec.models[1].source, ModelSource::Package { package } if package == "llm-small"));
+    }
+
+    #[test]
+    fn different_mistakes_of_one_matrix_are_reported_together_with_their_places() {
+        let changes = [
+            ("candidate = \"patched\"", "candidate = \"pathced\""),
+            ("kv-heads = 2", "kv-heads = 3"),
+            ("precisions = [\"source\"]", "quantisation = [\"source\"]"),
+        ];
+        insta::assert_snapshot!(problems(&changes), @"
+        3:13: unknown build `pathced`; did you mean `patched`?
+        16:12: `kv-heads` must divide `heads`, and 3 does not divide 4
+        40:1: `cells` lacks `precisions`
+        42:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude
+        ");
+    }
+
+    #[test]
+    fn each_kind_of_mistake_has_its_message() {
+        let cases: &[(&str, &str)] = &[
+            ("hidden = 128", "hiden = 128"),
+            ("hidden = 128", "hidden = \"128\""),
+            ("layers = 2", "layers = 0"),
+            ("head-dim = 64", "head-dim = 33"),
+            ("weight-std = 0.15", "weight-std = 0"),
+            ("architecture = \"qwen3\"", "architecture = \"gwen3\""),
+            ("kind = \"package\"", "kind = \"hub\""),
+            ("name = \"small\"", "name = \"qwen3\""),
+            ("name = \"small\"", "name = \"a/b\""),
+            ("decode-steps = 16", "decode-steps = 0"),
+            ("decode-steps = 16", "decode-steps = 4000"),
+            ("expect = [\"Paris\"]", "expect = []"),
+            ("expect = [\"Paris\"]", "expect = [\" \"]"),
+            ("models = [\"small\"]", "models = [\"smal\"]"),
+            ("models = [\"small\"]", "models = [\"small\", \"qwen3\"]"),
+            ("contexts = [8, 300]", "contexts = [8, 0]"),
+            ("contexts = [8, 300]", "contexts = [8, 300, 8]"),
+            ("contexts = [8, 300]", "contexts = []"),
+            ("contexts = [0]", "contexts = [8]"),
+            ("context = 300, backend", "context = 299, backend"),
+            ("{ context = 300, backend = \"metal\" }", "{}"),
+            ("{ context = 300, backend = \"metal\" }", "{ model = \"qwen3\" }"),
+            ("{ context = 300, backend = \"metal\" }", "{ models = \"qwen3\" }"),
+            ("probes = [\"capital\"]", "probes = [\"logits\"]"),
+            ("relative-l2 = 2e-3", "cosine = 1.5"),
+            ("cell-timeout-s = 90", "cell-timeout-s = -1"),
+            ("reference = \"mlx-lm\"", "reference = \"torch\""),
+        ];
+        let seen: Vec<String> = cases
+            .iter()
+            .map(|(old, new)| format!("{new}\n  {}", problems(&[(old, new)]).replace('\n', "\n  ")))
+            .collect();
+        insta::assert_snapshot!(seen.join("\n"), @r#"
+        hiden = 128
+          7:1: `model` lacks `hidden`
+          13:1: unknown key `hiden`; did you mean `hidden`?
+        hidden = "128"
+          13:10: `hidden` must be a whole number, not text
+        layers = 0
+          12:10: `layers` must be at least 1
+        head-dim = 33
+          17:12: `head-dim` must be even: rotary embeddings turn pairs
+        weight-std = 0
+          20:14: `weight-std` must be above 0 and at most 1e12, not 0
+        architecture = "gwen3"
+          10:16: unknown value `gwen3` of `architecture`; did you mean `qwen3`?
+        kind = "hub"
+          25:8: unknown value `hub` of `kind`; known values are synthetic, package
+        name = "qwen3"
+          24:8: there are two models named `qwen3`
+          49:11: unknown model `small`; known models are qwen3
+        name = "a/b"
+          24:8: "a/b" is no name: use lower-case letters, digits, `-`, `.` and `_`, a letter or digit first
+          49:11: unknown model `small`; known models are qwen3, a/b
+        decode-steps = 0
+          31:16: `decode-steps` must be at least 1: a prefill alone passes a build that lost its cache
+        decode-steps = 4000
+          43:16: context 300 and the 4000 tokens that probe `logits` adds exceed the 4096 positions of model `qwen3`
+        expect = []
+          37:10: `expect` is empty
+        expect = [" "]
+          37:11: an empty text in `expect` is in every answer
+        models = ["smal"]
+          49:11: unknown model `smal`; did you mean `small`?
+        models = ["small", "qwen3"]
+          48:1: model `qwen3` is synthetic and cannot do task `capital`
+        contexts = [8, 0]
+          43:16: probe `logits` needs a context of at least 1 token
+          46:12: this exclude matches no cell of its block
+        contexts = [8, 300, 8]
+          43:21: `contexts` holds this value twice
+        contexts = []
+          43:12: `contexts` is empty
+        contexts = [8]
+          51:13: task `capital` brings its own prompt, so its context must be 0
+        context = 299, backend
+          46:12: this exclude matches no cell of its block
+        {}
+          46:12: an exclude must name at least one axis
+        { model = "qwen3" }
+          40:1: the excludes leave no cell of this block
+        { models = "qwen3" }
+          40:1: the excludes leave no cell of this block
+          46:14: unknown axis `models`; did you mean `model`?
+        probes = ["logits"]
+          51:13: probe `logits` needs a context of at least 1 token
+        cosine = 1.5
+          56:10: `cosine` must be between 0 and 1, not 1.5
+        cell-timeout-s = -1
+          5:18: `cell-timeout-s` must be above 0 and at most 1e12, not -1
+        reference = "torch"
+          4:13: unknown reference `torch`; known references are mlx-lm
+        "#);
+    }
+
+    #[test]
+    fn a_cell_in_two_blocks_is_a_mistake() {
+        let again = "\n[[cells]]\nmodels = [\"qwen3\"]\nprecisions = [\"source\"]\ncontexts = [300, 400]\n\
+                     probes = [\"logits\"]\nbackends = [\"cpu\"]\n";
+        insta::assert_snapshot!(problems(&[("\n[thresholds]", &format!("{again}\n[thresholds]"))]), @"55:1: cell `qwen3/source/300/logits/cpu` is in two blocks");
+    }
+
+    #[test]
+    fn what_no_cell_uses_is_a_mistake() {
+        let unused = "[[probe]]\nname = \"greedy\"\nkind = \"greedy\"\nmax-tokens = 8\n\n[[cells]]";
+        insta::assert_snapshot!(problems(&[("[[cells]]", unused)]), @"41:8: no cell uses probe `greedy`");
+    }
+
+    #[test]
+    fn an_empty_file_says_what_it_lacks() {
+        insta::assert_snapshot!(parse("").unwrap_err().to_string().replace("matrices/m.toml:", ""), @"
+        1:1: the file lacks `[[cells]]`, so that nothing would be run
+        1:1: the file lacks `baseline`
+        1:1: the file lacks `candidate`
+        1:1: the file lacks `reference`
+        ");
+    }
+}
