@@ -1,4 +1,10 @@
 //! The outside world, one door a tool. No stage of the pipeline is known here.
 
+pub mod archive;
 pub mod child;
+pub mod clock;
+pub mod git;
+pub mod host;
+pub mod lock;
 pub mod memory;
+pub mod process;
