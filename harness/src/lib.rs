@@ -7,4 +7,5 @@ pub mod engine;
 pub mod event;
 pub mod judge;
 pub mod matrix;
+pub mod model;
 pub mod tools;

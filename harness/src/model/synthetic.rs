@@ -1,0 +1,396 @@
+//! Random checkpoints from a seed: which tensors a shape has, and every weight of them as a pure function of the
+//! spec. Leaves folders and files to `folder` and `store`.
+//!
+//! Every weight is made from integers by one multiplication, one addition and one rounding, so that the bytes are
+//! the same on every platform.
+
+use std::borrow::Cow;
+
+use rand_pcg::{
+    Pcg64,
+    rand_core::{Rng, SeedableRng},
+};
+use safetensors::{Dtype, View};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::config::spec::{Architecture, SyntheticSpec};
+
+/// Raised when equal specs start to give other bytes.
+pub const GENERATOR_VERSION: u32 = 1;
+
+/// The ε of every RMS norm.
+pub const RMS_NORM_EPS: f64 = 1e-6;
+
+/// The id that ends a text.
+pub const EOS_ID: u32 = 0;
+
+/// The text of [`EOS_ID`].
+pub const EOS_TEXT: &str = "<|end|>";
+
+/// The text of the id that stands for unknown words.
+pub const UNKNOWN_TEXT: &str = "<|unknown|>";
+
+/// The standard deviation of norm weights around 1.
+const NORM_STD: f64 = 0.1;
+
+/// More weights than this are refused: 2^31, 8 GiB.
+const MAX_WEIGHTS: usize = 1 << 31;
+
+const SYLLABLE_STARTS: [&str; 16] =
+    ["b", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z"];
+const SYLLABLE_ENDS: [&str; 5] = ["a", "e", "i", "o", "u"];
+const SYLLABLES: usize = SYLLABLE_STARTS.len() * SYLLABLE_ENDS.len();
+
+/// One tensor of a synthetic checkpoint; its numbers are made when they are asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SyntheticTensor {
+    /// The Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`.
+    pub name: String,
+    /// `[rows, columns]`, or `[length]` for a norm.
+    pub shape: Vec<usize>,
+    mean: f64,
+    std: f64,
+    seed: [u8; 32],
+}
+
+impl SyntheticTensor {
+    /// The weights in row-major order.
+    #[must_use]
+    pub fn values(&self) -> Vec<f32> {
+        let mut rng = Pcg64::from_seed(self.seed);
+        (0..self.len()).map(|_| self.weight(rng.next_u64())).collect()
+    }
+
+    fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    // The sum of four uniform 16-bit integers is near enough to a normal distribution for weights, and is exact. A
+    // sampler built on logarithms and cosines would differ between C libraries in the last bit.
+    fn weight(&self, bits: u64) -> f32 {
+        const CENTRE: f64 = 2.0 * 65_535.0;
+        // The variance of one uniform integer in 0..n is (n² - 1) / 12.
+        const VARIANCE: f64 = 4.0 * (65_536.0 * 65_536.0 - 1.0) / 12.0;
+        let sum = (0..4).map(|i| (bits >> (16 * i)) & 0xffff).sum::<u64>();
+        let scale = self.std / VARIANCE.sqrt();
+        ((sum as f64 - CENTRE) * scale + self.mean) as f32
+    }
+}
+
+impl View for SyntheticTensor {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(self.values().iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    fn data_len(&self) -> usize {
+        self.len() * 4
+    }
+}
+
+/// What makes a shape impossible, if anything.
+#[must_use]
+pub fn impossible(spec: &SyntheticSpec) -> Option<String> {
+    let sizes = [
+        ("layers", spec.layers),
+        ("hidden", spec.hidden),
+        ("intermediate", spec.intermediate),
+        ("heads", spec.heads),
+        ("kv_heads", spec.kv_heads),
+        ("head_dim", spec.head_dim),
+        ("vocab", spec.vocab),
+        ("max_positions", spec.max_positions),
+    ];
+    if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > i32::MAX as usize) {
+        return Some(format!("{name} is {size}, and must be between 1 and {}", i32::MAX));
+    }
+    if !spec.heads.is_multiple_of(spec.kv_heads) {
+        return Some(format!("kv_heads {} does not divide heads {}", spec.kv_heads, spec.heads));
+    }
+    if !spec.head_dim.is_multiple_of(2) {
+        return Some(format!("head_dim {} is odd, and RoPE turns pairs", spec.head_dim));
+    }
+    if spec.vocab < 3 || spec.vocab > SYLLABLES * SYLLABLES * SYLLABLES {
+        return Some(format!(
+            "vocab is {}, and must be between 3 and {}",
+            spec.vocab,
+            SYLLABLES * SYLLABLES * SYLLABLES
+        ));
+    }
+    if !(spec.rope_theta.is_finite() && spec.rope_theta > 1.0) {
+        return Some(format!("rope_theta is {}, and must be a finite number above 1", spec.rope_theta));
+    }
+    if !(spec.weight_std.is_finite() && spec.weight_std > 0.0) {
+        return Some(format!("weight_std is {}, and must be a finite number above 0", spec.weight_std));
+    }
+    weight_count(spec)
+        .filter(|count| *count <= MAX_WEIGHTS)
+        .is_none()
+        .then(|| format!("it would have more than {MAX_WEIGHTS} weights"))
+}
+
+/// Every tensor of the checkpoint, in the order of the layers. The spec must not be [`impossible`].
+#[must_use]
+pub fn tensors(spec: &SyntheticSpec) -> Vec<SyntheticTensor> {
+    let SyntheticSpec { hidden, intermediate, head_dim, vocab, .. } = *spec;
+    let (q, kv) = (spec.heads * head_dim, spec.kv_heads * head_dim);
+    let matrix = |name: String, rows: usize, columns: usize| SyntheticTensor {
+        seed: tensor_seed(spec.seed, &name),
+        name,
+        shape: vec![rows, columns],
+        mean: 0.0,
+        std: spec.weight_std,
+    };
+    let norm = |name: String, length: usize| SyntheticTensor {
+        seed: tensor_seed(spec.seed, &name),
+        name,
+        shape: vec![length],
+        mean: 1.0,
+        std: NORM_STD,
+    };
+
+    let mut all = vec![matrix("model.embed_tokens.weight".to_owned(), vocab, hidden)];
+    for layer in 0..spec.layers {
+        let named = |part: &str| format!("model.layers.{layer}.{part}.weight");
+        all.push(norm(named("input_layernorm"), hidden));
+        all.push(matrix(named("self_attn.q_proj"), q, hidden));
+        all.push(matrix(named("self_attn.k_proj"), kv, hidden));
+        all.push(matrix(named("self_attn.v_proj"), kv, hidden));
+        all.push(matrix(named("self_attn.o_proj"), hidden, q));
+        if spec.architecture == Architecture::Qwen3 {
+            all.push(norm(named("self_attn.q_norm"), head_dim));
+            all.push(norm(named("self_attn.k_norm"), head_dim));
+        }
+        all.push(norm(named("post_attention_layernorm"), hidden));
+        all.push(matrix(named("mlp.gate_proj"), intermediate, hidden));
+        all.push(matrix(named("mlp.up_proj"), intermediate, hidden));
+        all.push(matrix(named("mlp.down_proj"), hidden, intermediate));
+    }
+    all.push(norm("model.norm.weight".to_owned(), hidden));
+    // The head is never tied: a tied random head repeats one id for ever, in every engine, and hides faults.
+    all.push(matrix("lm_head.weight".to_owned(), vocab, hidden));
+    all
+}
+
+/// `config.json`, with every key that safemlx-lm and mlx-lm insist on.
+#[must_use]
+pub fn config(spec: &SyntheticSpec) -> Value {
+    let (class, model_type) = match spec.architecture {
+        Architecture::Llama => ("LlamaForCausalLM", "llama"),
+        Architecture::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
+    };
+    json!({
+        "architectures": [class],
+        "model_type": model_type,
+        "hidden_size": spec.hidden,
+        "intermediate_size": spec.intermediate,
+        "num_hidden_layers": spec.layers,
+        "num_attention_heads": spec.heads,
+        "num_key_value_heads": spec.kv_heads,
+        "head_dim": spec.head_dim,
+        "vocab_size": spec.vocab,
+        "max_position_embeddings": spec.max_positions,
+        "rms_norm_eps": RMS_NORM_EPS,
+        "rope_theta": spec.rope_theta,
+        "rope_scaling": null,
+        "tie_word_embeddings": false,
+        "attention_bias": false,
+        "mlp_bias": false,
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+        "bos_token_id": null,
+        "eos_token_id": EOS_ID,
+    })
+}
+
+/// The text of an id: short made-up words, so that people can tell two outputs apart at a glance.
+#[must_use]
+pub fn word(id: usize) -> String {
+    match id {
+        0 => EOS_TEXT.to_owned(),
+        1 => UNKNOWN_TEXT.to_owned(),
+        _ => {
+            let syllable = |n: usize| {
+                format!(
+                    "{}{}",
+                    SYLLABLE_STARTS[n / SYLLABLE_ENDS.len()],
+                    SYLLABLE_ENDS[n % SYLLABLE_ENDS.len()]
+                )
+            };
+            let mut text = syllable(id / SYLLABLES % SYLLABLES) + &syllable(id % SYLLABLES);
+            if id >= SYLLABLES * SYLLABLES {
+                text += &syllable(id / (SYLLABLES * SYLLABLES));
+            }
+            text
+        }
+    }
+}
+
+/// `tokenizer.json`: one id a word, words parted by white space, joined by one space when decoded.
+#[must_use]
+pub fn tokenizer(vocab: usize) -> Value {
+    let words: serde_json::Map<String, Value> = (0..vocab).map(|id| (word(id), json!(id))).collect();
+    let special = |id: u32, text: &str| {
+        json!({
+            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        })
+    };
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [special(EOS_ID, EOS_TEXT), special(1, UNKNOWN_TEXT)],
+        "normalizer": null,
+        "pre_tokenizer": { "type": "WhitespaceSplit" },
+        "post_processor": null,
+        "decoder": null,
+        "model": { "type": "WordLevel", "vocab": words, "unk_token": UNKNOWN_TEXT },
+    })
+}
+
+/// `tokenizer_config.json`. There is no chat template: nobody can chat with random weights.
+#[must_use]
+pub fn tokenizer_config(spec: &SyntheticSpec) -> Value {
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": spec.max_positions,
+        "bos_token": null,
+        "eos_token": EOS_TEXT,
+        "unk_token": UNKNOWN_TEXT,
+        "clean_up_tokenization_spaces": false,
+    })
+}
+
+fn weight_count(spec: &SyntheticSpec) -> Option<usize> {
+    let q = spec.heads.checked_mul(spec.head_dim)?;
+    let kv = spec.kv_heads.checked_mul(spec.head_dim)?;
+    let attention = q.checked_add(kv)?.checked_mul(2)?.checked_mul(spec.hidden)?;
+    let mlp = spec.intermediate.checked_mul(3)?.checked_mul(spec.hidden)?;
+    let heads = spec.vocab.checked_mul(2)?.checked_mul(spec.hidden)?;
+    attention.checked_add(mlp)?.checked_mul(spec.layers)?.checked_add(heads)
+}
+
+// One stream a tensor, so that a tensor's weights do not depend on which tensors come before it.
+fn tensor_seed(seed: u64, name: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(b"regraft synthetic weights\0");
+    hash.update(seed.to_le_bytes());
+    hash.update(name.as_bytes());
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn tiny(architecture: Architecture) -> SyntheticSpec {
+        SyntheticSpec {
+            architecture,
+            seed: 7,
+            layers: 2,
+            hidden: 16,
+            intermediate: 24,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            vocab: 64,
+            rope_theta: 1e6,
+            weight_std: 0.15,
+            max_positions: 512,
+        }
+    }
+
+    fn digest(spec: &SyntheticSpec) -> String {
+        let mut hash = Sha256::new();
+        for tensor in tensors(spec) {
+            hash.update(tensor.data());
+        }
+        crate::model::hex(&hash.finalize())
+    }
+
+    #[test]
+    fn weights_are_the_same_bytes_on_every_platform() {
+        // These change only together with GENERATOR_VERSION.
+        let digests = [Architecture::Qwen3, Architecture::Llama].map(|a| digest(&tiny(a))[..16].to_owned());
+        insta::assert_snapshot!(digests.join(" "), @"0a03a7c7c752fb4e 871d780498d4ad45");
+    }
+
+    #[test]
+    fn another_seed_gives_other_weights_and_another_layer_leaves_them_alone() {
+        let spec = tiny(Architecture::Llama);
+        let find = |spec: &SyntheticSpec| {
+            tensors(spec)
+                .into_iter()
+                .find(|t| t.name.ends_with("layers.1.mlp.up_proj.weight"))
+                .unwrap()
+                .values()
+        };
+        assert_ne!(find(&spec), find(&SyntheticSpec { seed: 8, ..spec.clone() }));
+        assert_eq!(find(&spec), find(&SyntheticSpec { layers: 3, ..spec.clone() }));
+    }
+
+    #[test]
+    fn weights_have_the_asked_spread() {
+        let spec = SyntheticSpec { vocab: 4096, ..tiny(Architecture::Llama) };
+        let values = tensors(&spec)[0].values();
+        let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / values.len() as f64;
+        let variance =
+            values.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        assert!(mean.abs() < 0.003, "{mean}");
+        assert!((variance.sqrt() - 0.15).abs() < 0.003, "{}", variance.sqrt());
+    }
+
+    #[test]
+    fn norms_stay_near_one() {
+        for tensor in tensors(&tiny(Architecture::Qwen3)).iter().filter(|t| t.name.contains("norm")) {
+            assert!(tensor.values().iter().all(|v| (0.6..1.4).contains(v)), "{}", tensor.name);
+        }
+    }
+
+    #[test]
+    fn only_qwen3_normalizes_queries_and_keys() {
+        let norms = |a| tensors(&tiny(a)).iter().filter(|t| t.name.contains("q_norm")).count();
+        assert_eq!((norms(Architecture::Qwen3), norms(Architecture::Llama)), (2, 0));
+    }
+
+    #[test]
+    fn every_id_has_its_own_readable_word() {
+        let words: HashSet<String> = (0..49_152).map(word).collect();
+        assert_eq!(words.len(), 49_152);
+        assert_eq!(word(2), "babi");
+        assert!(words.iter().all(|w| !w.contains(char::is_whitespace)));
+    }
+
+    #[test]
+    fn impossible_shapes_are_named() {
+        let spec = tiny(Architecture::Llama);
+        let cases = [
+            (SyntheticSpec { kv_heads: 3, ..spec.clone() }, "kv_heads 3 does not divide heads 4"),
+            (SyntheticSpec { head_dim: 7, ..spec.clone() }, "head_dim 7 is odd"),
+            (SyntheticSpec { layers: 0, ..spec.clone() }, "layers is 0"),
+            (SyntheticSpec { vocab: 2, ..spec.clone() }, "vocab is 2"),
+            (SyntheticSpec { rope_theta: f64::NAN, ..spec.clone() }, "rope_theta is NaN"),
+            (SyntheticSpec { weight_std: 0.0, ..spec.clone() }, "weight_std is 0"),
+            (
+                SyntheticSpec { hidden: 1 << 30, intermediate: 1 << 30, ..spec.clone() },
+                "more than 2147483648 weights",
+            ),
+        ];
+        for (spec, expected) in cases {
+            let problem = impossible(&spec).unwrap();
+            assert!(problem.contains(expected), "{problem}");
+        }
+        assert_eq!(impossible(&spec), None);
+    }
+}
