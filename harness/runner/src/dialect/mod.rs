@@ -1,0 +1,38 @@
+//! What the runner asks of an engine library. Each file beside this one teaches it one library's API.
+
+#[cfg(feature = "safemlx-lm-04")]
+pub(crate) mod safemlx_lm_04;
+
+use crate::protocol::{
+    EngineError, Generate, Generated, Hello, Load, Loaded, Memory, Score, Scored, Tokenize, Tokens,
+};
+
+/// An engine library before a model is loaded.
+pub(crate) trait Dialect {
+    /// The loaded model.
+    type Model: Model;
+
+    /// Who the engine is.
+    fn hello(&self) -> Result<Hello, EngineError>;
+
+    /// Loads a model folder strictly onto exactly the device that was asked for.
+    fn load(&self, request: &Load) -> Result<(Self::Model, Loaded), EngineError>;
+
+    /// Memory high-water marks since the process started.
+    fn memory(&self) -> Result<Memory, EngineError>;
+}
+
+/// A loaded model. Ids and positions in requests are checked before they come here.
+pub(crate) trait Model {
+    /// Text or a chat as ids.
+    fn tokenize(&mut self, request: &Tokenize) -> Result<Tokens, EngineError>;
+
+    /// Ids as text, special tokens included.
+    fn detokenize(&self, ids: &[u32]) -> Result<String, EngineError>;
+
+    /// Greedy generation with a fresh cache.
+    fn generate(&mut self, request: &Generate) -> Result<Generated, EngineError>;
+
+    /// Teacher-forced scoring with a fresh cache.
+    fn score(&mut self, request: &Score) -> Result<Scored, EngineError>;
+}

@@ -1,0 +1,367 @@
+//! safemlx-lm 0.4: `LoadedModel` with its own caches and token iterator, as a user of the crate drives them. A custom
+//! sampler sees each step's logits and decides the next id, so that scoring runs the very steps of generation.
+
+use std::{
+    cell::Cell,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use safemlx::{
+    Array, DeviceType, Dtype, ExecutionContext, Stream, error::Exception, module::ModuleParameters,
+    random::RandomState,
+};
+use safemlx_lm::{
+    ModelConfigSupport, check_model_config,
+    error::Error,
+    models::{
+        LoadedModel, ModelKind,
+        input::{InputPart, ModelInput},
+        llama, qwen3,
+    },
+    sampler::Sampler,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    checkpoint::{self, Shapes, bad_model},
+    decode::{self, Next, Rows},
+    dialect::{Dialect, Model},
+    mlx,
+    protocol::{
+        Device, EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory,
+        PROTOCOL_VERSION, Precision, Score, Scored, Tokenize, Tokens,
+    },
+};
+
+/// The library before a model is loaded.
+pub(crate) struct SafemlxLm04 {
+    /// Weights are read on a CPU stream wherever the model runs: MLX has no other reader.
+    reader: ExecutionContext,
+}
+
+impl SafemlxLm04 {
+    /// Makes MLX ready.
+    pub(crate) fn new() -> Self {
+        let device = safemlx::Device::new(DeviceType::Cpu, 0);
+        // The first checked call replaces MLX's own error handler, which prints and ends the process.
+        let _ = device.get_type();
+        Self { reader: ExecutionContext::new(device) }
+    }
+}
+
+impl Dialect for SafemlxLm04 {
+    type Model = LoadedSafemlxLm;
+
+    fn hello(&self) -> Result<Hello, EngineError> {
+        Ok(Hello {
+            protocol: PROTOCOL_VERSION,
+            engine: "safemlx-lm".into(),
+            version: env!("REGRAFT_SAFEMLX_LM_VERSION").into(),
+            mlx_version: mlx::version().ok_or_else(|| failed("MLX does not tell its version"))?,
+            dialect: "safemlx-lm-0.4".into(),
+        })
+    }
+
+    fn load(&self, request: &Load) -> Result<(LoadedSafemlxLm, Loaded), EngineError> {
+        let started = Instant::now();
+        // Weights stay as stored: the library converts none.
+        let Precision::Source = request.precision;
+        let device_type = match request.device {
+            Device::Cpu => DeviceType::Cpu,
+            Device::Gpu if mlx::gpu_count() == 0 => {
+                return Err(error(EngineErrorKind::NoDevice, "the loaded MLX library finds no GPU"));
+            }
+            Device::Gpu => DeviceType::Gpu,
+        };
+        let model_dir = PathBuf::from(&request.model_dir);
+        let config = read_config(&model_dir)?;
+        let kind = model_kind(&config, &model_dir)?;
+        let held = checkpoint::read_shapes(&model_dir)?;
+        if let Some(wanted) = wanted_shapes(kind, &model_dir, self.reader.stream())?
+            && let Some(mismatch) = checkpoint::mismatch(&wanted, &held)
+        {
+            let dir = model_dir.display();
+            return Err(bad_model(format!("the checkpoint in {dir} does not fit {kind:?}: {mismatch}")));
+        }
+
+        let context = ExecutionContext::new(safemlx::Device::new(device_type, 0));
+        let model = LoadedModel::load(&model_dir, context.stream(), self.reader.stream())
+            .map_err(|error| load_error(&model_dir, error))?;
+        let used = context.stream().get_device().and_then(|device| device.get_type()).map_err(exception)?;
+        let loaded = Loaded {
+            model_type: model.model_type().to_owned(),
+            vocab_size: vocab_size(&config)?,
+            eos_ids: model.eos_token_ids().to_vec(),
+            tensors: held.len(),
+            device: match used {
+                DeviceType::Cpu => Device::Cpu,
+                DeviceType::Gpu => Device::Gpu,
+            },
+            load_s: started.elapsed().as_secs_f64(),
+        };
+        Ok((LoadedSafemlxLm { model, context, vocab_size: loaded.vocab_size }, loaded))
+    }
+
+    fn memory(&self) -> Result<Memory, EngineError> {
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF)
+            .map_err(|why| failed(format!("cannot read the process's resource usage: {why}")))?;
+        // The unit is kibibytes everywhere but on Apple's systems.
+        let unit_bytes = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
+        Ok(Memory {
+            device_peak_bytes: mlx::peak_memory_bytes()
+                .ok_or_else(|| failed("MLX does not tell its peak memory"))?,
+            process_peak_bytes: u64::try_from(usage.max_rss()).unwrap_or(0) * unit_bytes,
+        })
+    }
+}
+
+/// A loaded model and the stream that it runs on.
+pub(crate) struct LoadedSafemlxLm {
+    model: LoadedModel,
+    context: ExecutionContext,
+    vocab_size: usize,
+}
+
+impl Model for LoadedSafemlxLm {
+    fn tokenize(&mut self, request: &Tokenize) -> Result<Tokens, EngineError> {
+        let rendered = match request {
+            Tokenize::Text { text } => text.clone(),
+            Tokenize::Chat { user } => {
+                let chat = vec![json!({"role": "user", "content": user})];
+                self.model
+                    .apply_chat_template_json([chat], None, true)
+                    .map_err(|why| failed(format!("cannot render the chat template: {why}")))?
+                    .ok_or_else(|| {
+                        error(EngineErrorKind::NoTemplate, "the model folder has no chat template")
+                    })?
+            }
+        };
+        let ids = self
+            .model
+            .encode(&rendered, false)
+            .map_err(|why| failed(format!("cannot encode {} bytes of text: {why}", rendered.len())))?;
+        Ok(Tokens { ids, rendered })
+    }
+
+    fn detokenize(&self, ids: &[u32]) -> Result<String, EngineError> {
+        self.model.decode(ids, false).map_err(|why| failed(format!("cannot decode {} ids: {why}", ids.len())))
+    }
+
+    fn generate(&mut self, request: &Generate) -> Result<Generated, EngineError> {
+        let steps = decode::generate(self, request)?;
+        Ok(Generated {
+            text: self.detokenize(&steps.ids)?,
+            ids: steps.ids,
+            finish: steps.finish,
+            ttft_s: steps.ttft_s,
+            token_times_s: steps.token_times_s,
+            top: steps.top,
+        })
+    }
+
+    fn score(&mut self, request: &Score) -> Result<Scored, EngineError> {
+        decode::score(self, request)
+    }
+}
+
+impl Rows for LoadedSafemlxLm {
+    fn run(&mut self, prompt: &[u32], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError> {
+        let length = i32::try_from(prompt.len())
+            .map_err(|_| failed(format!("a prompt of {} ids is too long for MLX", prompt.len())))?;
+        let prompt = Array::from_slice(prompt, &[1, length]);
+        let parts = [InputPart::text_token_ids(&prompt)];
+        let stopped = Cell::new(false);
+        let sampler = ShowRow { choose, stopped: &stopped, vocab_size: self.vocab_size };
+        let mut cache = self.model.new_cache();
+        let tokens = self.model.generate_input_with_cache_sampler(
+            &mut cache,
+            0.0,
+            ModelInput::new(&parts),
+            None,
+            self.context.stream(),
+            sampler,
+        );
+        for token in tokens {
+            token.map_err(exception)?;
+            if stopped.get() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sampler that shows each evaluated row and feeds back whatever it is told.
+struct ShowRow<'a> {
+    choose: &'a mut dyn FnMut(&[f32]) -> Next,
+    stopped: &'a Cell<bool>,
+    vocab_size: usize,
+}
+
+impl Sampler for ShowRow<'_> {
+    fn sample(
+        &mut self,
+        logits: &Array,
+        _temperature: f32,
+        _random: Option<&mut RandomState>,
+        stream: &Stream,
+    ) -> Result<Array, Exception> {
+        let row = logits.as_dtype(Dtype::Float32, stream)?.into_evaluated()?;
+        let row = row.try_as_slice::<f32>().map_err(|why| Exception::custom(why.to_string()))?;
+        if row.len() != self.vocab_size {
+            return Err(Exception::custom(format!(
+                "a step made {} logits for a vocabulary of {}",
+                row.len(),
+                self.vocab_size
+            )));
+        }
+        let id = match (self.choose)(row) {
+            Next::Feed(id) => id,
+            Next::Stop => {
+                self.stopped.set(true);
+                0
+            }
+        };
+        Ok(Array::from_slice(&[id], &[1]))
+    }
+}
+
+fn read_config(model_dir: &Path) -> Result<Value, EngineError> {
+    let path = model_dir.join("config.json");
+    let text = std::fs::read(&path)
+        .map_err(|why| bad_model(format!("cannot read the model configuration {}: {why}", path.display())))?;
+    let config: Value = serde_json::from_slice(&text).map_err(|why| {
+        bad_model(format!("cannot parse the model configuration {}: {why}", path.display()))
+    })?;
+    // The library asserts or divides by these.
+    for key in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"] {
+        if let Some(value) = config.get(key)
+            && !value.as_i64().is_some_and(|value| (1..=i64::from(i32::MAX)).contains(&value))
+        {
+            return Err(bad_model(format!("{}: {key} is {value}, not a positive number", path.display())));
+        }
+    }
+    Ok(config)
+}
+
+fn model_kind(config: &Value, model_dir: &Path) -> Result<ModelKind, EngineError> {
+    match check_model_config(config) {
+        ModelConfigSupport::Supported(supported) => Ok(supported.kind),
+        ModelConfigSupport::Unsupported { reason } => {
+            // For an architecture that the library knows, what it cannot take is this configuration.
+            let known = matches!(config["model_type"].as_str(), None | Some("llama" | "qwen3"));
+            let kind = if known { EngineErrorKind::BadModel } else { EngineErrorKind::UnsupportedModel };
+            Err(error(kind, format!("cannot load {}: {reason}", model_dir.display())))
+        }
+    }
+}
+
+/// The tensors that a model of the configured size wants; `None` for the architectures whose loader in the library is
+/// strict itself. The loaders of the others skip what they do not find, and keep whatever shape a file has.
+fn wanted_shapes(kind: ModelKind, model_dir: &Path, stream: &Stream) -> Result<Option<Shapes>, EngineError> {
+    let refuse = |error| load_error(model_dir, error);
+    match kind {
+        ModelKind::Llama => {
+            let args = llama::get_llama_model_args(model_dir).map_err(refuse)?;
+            let model = llama::Model::new(args, stream).map_err(exception)?;
+            Ok(Some(parameter_shapes(&model)))
+        }
+        ModelKind::Qwen3 => {
+            let args = qwen3::get_qwen3_model_args(model_dir).map_err(refuse)?;
+            let model = qwen3::Model::new(args, stream).map_err(exception)?;
+            Ok(Some(parameter_shapes(&model)))
+        }
+        ModelKind::Gemma4 | ModelKind::NemotronH | ModelKind::Qwen35Moe => Ok(None),
+    }
+}
+
+/// The shapes of an unloaded model's parameters, which occupy no memory yet.
+fn parameter_shapes(model: &impl ModuleParameters) -> Shapes {
+    let parameters = model.parameters().flatten();
+    parameters
+        .into_iter()
+        .map(|(name, array)| {
+            let shape = array.shape().iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
+            (name.to_string(), shape)
+        })
+        .collect()
+}
+
+fn vocab_size(config: &Value) -> Result<usize, EngineError> {
+    let configured = config.get("vocab_size").or_else(|| config.get("text_config")?.get("vocab_size"));
+    configured
+        .and_then(Value::as_u64)
+        .and_then(|size| usize::try_from(size).ok())
+        .ok_or_else(|| bad_model("the model configuration names no vocab_size"))
+}
+
+fn load_error(model_dir: &Path, why: Error) -> EngineError {
+    let dir = model_dir.display();
+    match why {
+        Error::UnsupportedModelType(_) | Error::UnsupportedArchitecture(_) => {
+            error(EngineErrorKind::UnsupportedModel, format!("cannot load {dir}: {why}"))
+        }
+        Error::StrictLoadValidation { missing, unused } => bad_model(format!(
+            "the checkpoint in {dir} does not fit the model: {} missing ({}), {} extra or misshapen ({})",
+            missing.len(),
+            checkpoint::list_names(&missing),
+            unused.len(),
+            checkpoint::list_names(&unused)
+        )),
+        Error::Exception(why) | Error::LoadWeights(safemlx::error::IoError::Exception(why)) => {
+            let EngineError { kind, message } = exception(why);
+            error(kind, format!("cannot load {dir}: {message}"))
+        }
+        Error::Io(_) | Error::Deserialize(_) | Error::LoadWeights(_) | Error::Template(_) => {
+            bad_model(format!("cannot load {dir}: {why}"))
+        }
+        // What is boxed comes from reading tokenizer.json.
+        Error::Other(why) => bad_model(format!("cannot load the tokenizer in {dir}: {why}")),
+        Error::Processor(_) => failed(format!("cannot load {dir}: {why}")),
+    }
+}
+
+fn exception(why: Exception) -> EngineError {
+    error(exception_kind(why.what()), why.what())
+}
+
+/// MLX reports a failed allocation as text only; the backends word it differently.
+fn exception_kind(what: &str) -> EngineErrorKind {
+    let what = what.to_lowercase();
+    let signs = ["out of memory", "unable to allocate", "attempting to allocate", "bad_alloc"];
+    if signs.iter().any(|sign| what.contains(sign)) {
+        EngineErrorKind::OutOfMemory
+    } else {
+        EngineErrorKind::Failed
+    }
+}
+
+fn failed(message: impl Into<String>) -> EngineError {
+    error(EngineErrorKind::Failed, message)
+}
+
+fn error(kind: EngineErrorKind, message: impl Into<String>) -> EngineError {
+    EngineError { kind, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_allocations_are_told_from_other_failures() {
+        for (what, kind) in [
+            ("[malloc] Unable to allocate 8 bytes.", EngineErrorKind::OutOfMemory),
+            (
+                "[metal::malloc] Attempting to allocate 9 bytes which is too much",
+                EngineErrorKind::OutOfMemory,
+            ),
+            ("cudaMallocAsync(&data, size) failed: out of memory", EngineErrorKind::OutOfMemory),
+            ("std::bad_alloc", EngineErrorKind::OutOfMemory),
+            ("[matmul] Last dimension of first input must match", EngineErrorKind::Failed),
+        ] {
+            assert_eq!(exception_kind(what), kind, "{what}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The model runner: one build of an engine library behind Regraft's JSON-lines protocol on stdin and stdout.
+//! Which library API is spoken is a cargo feature; everything outside `dialect/` knows none of them.
+
+mod checkpoint;
+mod decode;
+mod dialect;
+mod logits;
+mod mlx;
+#[path = "../../src/engine/protocol.rs"]
+#[allow(unreachable_pub, reason = "the file is shared with the harness library")]
+mod protocol;
+mod serve;
+
+use std::{fs::File, io, os::fd::AsFd, process::ExitCode};
+
+#[cfg(feature = "safemlx-lm-04")]
+use dialect::safemlx_lm_04::SafemlxLm04 as Engine;
+
+#[cfg(not(feature = "safemlx-lm-04"))]
+compile_error!("the runner needs one dialect: enable the feature `safemlx-lm-04`");
+
+fn main() -> ExitCode {
+    let served = claim_stdout().and_then(|out| serve::serve(Engine::new(), io::stdin().lock(), out));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: cannot speak with the harness: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Keeps the real stdout for protocol lines and points descriptor 1 at stderr, so that nothing that a library
+/// prints can get between them.
+fn claim_stdout() -> io::Result<File> {
+    let out = io::stdout().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdout(io::stderr())?;
+    Ok(File::from(out))
+}

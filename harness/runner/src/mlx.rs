@@ -1,0 +1,35 @@
+//! The few calls of mlx-c that safemlx does not wrap. The only module with unsafe code.
+#![allow(unsafe_code, reason = "plain foreign calls; every pointer is to a live local")]
+#![cfg(feature = "safemlx-lm-04")]
+
+use std::ffi::{CStr, c_int};
+
+/// The version that the loaded MLX library reports; `None` where it reports none.
+pub(crate) fn version() -> Option<String> {
+    // SAFETY: the string is made here, filled by the call, read while alive and freed once.
+    unsafe {
+        let mut text = safemlx_sys::mlx_string_new();
+        let filled = safemlx_sys::mlx_version(&mut text) == 0;
+        let data = safemlx_sys::mlx_string_data(text);
+        let version =
+            (filled && !data.is_null()).then(|| CStr::from_ptr(data).to_string_lossy().into_owned());
+        safemlx_sys::mlx_string_free(text);
+        version
+    }
+}
+
+/// The most bytes that MLX had allocated at once since the process started; `None` where MLX cannot tell.
+pub(crate) fn peak_memory_bytes() -> Option<u64> {
+    let mut bytes = 0usize;
+    // SAFETY: the call writes one `size_t` to a live local.
+    let status = unsafe { safemlx_sys::mlx_get_peak_memory(&mut bytes) };
+    (status == 0).then_some(bytes as u64)
+}
+
+/// How many GPUs the loaded MLX library can use.
+pub(crate) fn gpu_count() -> usize {
+    let mut count: c_int = 0;
+    // SAFETY: the call writes one `int` to a live local.
+    let status = unsafe { safemlx_sys::mlx_device_count(&mut count, safemlx_sys::mlx_device_type__MLX_GPU) };
+    if status == 0 { usize::try_from(count).unwrap_or(0) } else { 0 }
+}
