@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The version that [`Response::Hello`] must carry; a change of meaning of any line raises it.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// A request with the number that its response repeats.
+/// A request with the number that its response repeats; a line that is no request is answered with number 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Numbered<T> {
     /// Counts up from 1 within one engine process.
@@ -105,7 +105,7 @@ pub struct Generate {
     pub prompt_ids: Vec<u32>,
     /// How many ids to produce at most.
     pub max_tokens: usize,
-    /// Ids that end the generation (they are not part of the output); empty runs to `max_tokens`.
+    /// Ids that end the generation (they are not part of the output); empty runs to `max_tokens`, end of text or not.
     pub stop_ids: Vec<u32>,
     /// How many of the most likely ids to report for each step.
     pub top_k: usize,
@@ -113,8 +113,8 @@ pub struct Generate {
 
 /// Arguments of [`Request::Score`].
 ///
-/// The first `prefill_len` ids go in as one prefill; each later id goes in alone, as a decode step on the same cache.
-/// A chosen position below `prefill_len - 1` is answered by a prefill of exactly the ids up to it.
+/// The first `prefill_len` ids go in as one prefill, cut into pieces only as the engine would in real use; each later
+/// id goes in alone, as a decode step on the same cache. A chosen position below `prefill_len - 1` is answered by a prefill of exactly the ids up to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// The ids to force, `1 <= prefill_len <= ids.len()`.
@@ -242,7 +242,7 @@ pub struct Generated {
     pub ttft_s: f64,
     /// One entry a produced id after the first: time since the id before it.
     pub token_times_s: Vec<f64>,
-    /// One list a produced id, most likely first.
+    /// One list a produced id, most likely first; empty where the row was not finite.
     pub top: Vec<Vec<TopToken>>,
 }
 
