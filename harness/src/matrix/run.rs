@@ -1,0 +1,458 @@
+//! Runs one engine at one cell and writes down what it did. What that is worth is not decided here.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    build::Artifact,
+    engine::{
+        protocol::{Device, Generate, History, Load, LogitsDetail, Score, Tokenize, Tokens},
+        session::{Session, SessionOptions},
+    },
+    event::{Event, EventSink},
+    matrix::{
+        cell::{Backend, Cell, Probe},
+        ids::{FolderError, FolderIds, seeded_ids},
+        observation::{Measured, Observation, Role},
+    },
+    tools::child::ChildError,
+};
+
+/// How many of the most likely ids are asked for.
+const TOP_K: usize = 8;
+
+/// How much base64 of whole logits rows one response may hold.
+const FULL_ROWS_BYTES: usize = 48 << 20;
+
+/// How an engine is run at a cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObserveOptions {
+    /// How long the engine process may take for the cell.
+    pub timeout: Duration,
+    /// The folder for one log of stderr a process.
+    pub log_dir: PathBuf,
+}
+
+/// Why a cell could not be observed at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The engine's program did not start.
+    #[error("cannot run engine `{engine}` at cell `{cell}`")]
+    Start {
+        /// The build's or reference's name.
+        engine: String,
+        /// The cell's name.
+        cell: String,
+        /// Why.
+        #[source]
+        source: ChildError,
+    },
+    /// The model folder does not say what ids there are.
+    #[error("cannot read the model of cell `{cell}`")]
+    Model {
+        /// The cell's name.
+        cell: String,
+        /// Why.
+        #[source]
+        source: FolderError,
+    },
+}
+
+impl ObserveError {
+    /// What a person may try.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Start { source, .. } => source.hint(),
+            Self::Model { source, .. } => source.hint(),
+        }
+    }
+}
+
+/// Ids that an engine is forced along, to compare it with another's own choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForcedIds {
+    /// The ids.
+    pub ids: Vec<u32>,
+    /// How many of them go into the prefill.
+    pub prefill_len: usize,
+}
+
+impl ForcedIds {
+    /// The ids along which something was measured: the forced ones, or the prompt and what was generated after it.
+    pub fn of(measured: &Measured) -> Self {
+        match measured {
+            Measured::Logits { ids, prefill_len, .. } => Self { ids: ids.clone(), prefill_len: *prefill_len },
+            Measured::Generation { prompt, generated } => Self {
+                ids: prompt.ids.iter().chain(&generated.ids).copied().collect(),
+                prefill_len: prompt.ids.len(),
+            },
+        }
+    }
+}
+
+/// Runs an engine at a cell, in one process, and records everything up to where it came.
+pub fn observe(
+    cell: &Cell,
+    role: Role,
+    artifact: &Artifact,
+    model_dir: &Path,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+) -> Result<Observation, ObserveError> {
+    let measure = |session: &mut Session, folder: &FolderIds, eos_ids: &[u32]| {
+        let seeded = |count: usize| seeded_ids(&cell.model, cell.context, count, folder);
+        match &cell.probe {
+            Probe::Logits { decode_steps } => {
+                let forced =
+                    ForcedIds { ids: seeded(cell.context + decode_steps), prefill_len: cell.context };
+                measure_logits(session, &forced, History::Kept, folder.vocab_size)
+            }
+            Probe::Greedy { max_tokens } => {
+                let ids = seeded(cell.context);
+                let generate = Generate {
+                    prompt_ids: ids.clone(),
+                    max_tokens: *max_tokens,
+                    stop_ids: Vec::new(),
+                    top_k: TOP_K,
+                };
+                let generated = session.generate(&generate)?;
+                Some(Measured::Generation { prompt: Tokens { ids, rendered: String::new() }, generated })
+            }
+            Probe::Task { prompt, max_tokens, .. } => {
+                let prompt = session.tokenize(&Tokenize::Chat { user: prompt.clone() })?;
+                let generate = Generate {
+                    prompt_ids: prompt.ids.clone(),
+                    max_tokens: *max_tokens,
+                    stop_ids: eos_ids.to_vec(),
+                    top_k: TOP_K,
+                };
+                let generated = session.generate(&generate)?;
+                Some(Measured::Generation { prompt, generated })
+            }
+        }
+    };
+    run_session(cell, role, artifact, model_dir, options, sink, "", &measure)
+}
+
+/// Runs the reference along given ids with decode steps that see nothing but their own token, to show what an engine
+/// that lost its history would do.
+pub fn observe_counterfactual(
+    cell: &Cell,
+    forced: &ForcedIds,
+    artifact: &Artifact,
+    model_dir: &Path,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+) -> Result<Observation, ObserveError> {
+    let measure = |session: &mut Session, folder: &FolderIds, _eos_ids: &[u32]| {
+        measure_logits(session, forced, History::None, folder.vocab_size)
+    };
+    run_session(cell, Role::Reference, artifact, model_dir, options, sink, ".no-history", &measure)
+}
+
+/// The positions that a scoring reports: two early prefill positions, the end of the prefill, and the decode steps; at
+/// most `most` of them, of which the first decode steps matter most, and the last shows how far a fault has grown.
+pub fn scored_positions(forced: &ForcedIds, most: usize) -> Vec<usize> {
+    let (len, prefill_len) = (forced.ids.len(), forced.prefill_len);
+    if len == 0 {
+        return Vec::new();
+    }
+    let last_prefill = prefill_len.clamp(1, len) - 1;
+    let mut positions = vec![0, last_prefill / 2, last_prefill];
+    positions.dedup();
+    let room = most.saturating_sub(positions.len() + 1);
+    positions.extend((last_prefill + 1..len).take(room));
+    positions.push(len - 1);
+    positions.dedup();
+    positions
+}
+
+fn measure_logits(
+    session: &mut Session,
+    forced: &ForcedIds,
+    history: History,
+    vocab_size: usize,
+) -> Option<Measured> {
+    // Base64 makes four bytes of three.
+    let row_bytes = vocab_size * size_of::<f32>() * 4 / 3 + 4;
+    let scored = session.score(&Score {
+        ids: forced.ids.clone(),
+        prefill_len: forced.prefill_len,
+        positions: scored_positions(forced, (FULL_ROWS_BYTES / row_bytes).max(4)),
+        top_k: TOP_K,
+        logits: LogitsDetail::Full,
+        history,
+    })?;
+    Some(Measured::Logits { ids: forced.ids.clone(), prefill_len: forced.prefill_len, scored })
+}
+
+type Measure<'a> = &'a dyn Fn(&mut Session, &FolderIds, &[u32]) -> Option<Measured>;
+
+#[allow(clippy::too_many_arguments, reason = "the two callers above differ only in the last two")]
+fn run_session(
+    cell: &Cell,
+    role: Role,
+    artifact: &Artifact,
+    model_dir: &Path,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+    log_suffix: &str,
+    measure: Measure<'_>,
+) -> Result<Observation, ObserveError> {
+    let step = format!("{} with {}{log_suffix}", cell.id, artifact.name);
+    sink.emit(Event::StepStarted { step: step.clone() });
+    let folder = FolderIds::read(model_dir)
+        .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
+    let device_wanted = match cell.backend {
+        Backend::Cpu => Device::Cpu,
+        Backend::Metal | Backend::Cuda => Device::Gpu,
+    };
+    let stderr_log = Some(options.log_dir.join(log_name(cell, role, artifact, log_suffix)));
+    let mut session =
+        Session::start(artifact, &SessionOptions { timeout: options.timeout, stderr_log }).map_err(
+            |source| ObserveError::Start { engine: artifact.name.clone(), cell: cell.id.to_string(), source },
+        )?;
+    let model_dir = std::path::absolute(model_dir).unwrap_or_else(|_| model_dir.to_owned());
+    let load = Load {
+        model_dir: model_dir.to_string_lossy().into_owned(),
+        precision: cell.precision,
+        device: device_wanted,
+    };
+    let hello = session.hello();
+    let loaded = session.load(&load);
+    let eos_ids =
+        loaded.as_ref().map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
+    let measured = loaded.as_ref().and_then(|_| measure(&mut session, &folder, &eos_ids));
+    let memory = session.memory();
+    let command = session.command().to_owned();
+    let started = std::time::Instant::now() - session.elapsed();
+    let exit = session.finish();
+    let took = started.elapsed();
+    sink.emit(Event::StepFinished { step, outcome: exit.label().to_owned(), took });
+    Ok(Observation {
+        role,
+        engine: artifact.name.clone(),
+        hello,
+        device: loaded.as_ref().map(|loaded| loaded.device),
+        device_wanted,
+        vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
+        eos_ids,
+        special_ids: folder.special.into_iter().collect(),
+        exit,
+        measured,
+        memory,
+        wall_s: took.as_secs_f64(),
+        command,
+    })
+}
+
+fn log_name(cell: &Cell, role: Role, artifact: &Artifact, suffix: &str) -> String {
+    let role = match role {
+        Role::Candidate => "candidate",
+        Role::Baseline => "baseline",
+        Role::Reference => "reference",
+    };
+    let name = format!("{}.{role}.{}{suffix}.stderr.log", cell.id, artifact.name);
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Mutex};
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{
+        build::Provenance,
+        engine::{
+            outcome::ProcessOutcome,
+            protocol::{Finish, Generated, Numbered, Precision, Request},
+        },
+    };
+
+    fn forced(prefill_len: usize, decode_steps: usize) -> ForcedIds {
+        ForcedIds { ids: vec![7; prefill_len + decode_steps], prefill_len }
+    }
+
+    #[test]
+    fn positions_hold_both_ends_of_the_prefill_and_the_decode_steps() {
+        for (prefill_len, decode_steps, most, expected) in [
+            (8, 4, 100, vec![0, 3, 7, 8, 9, 10, 11]),
+            (8, 0, 100, vec![0, 3, 7]),
+            (1, 2, 100, vec![0, 1, 2]),
+            (2, 1, 100, vec![0, 1, 2]),
+            // No room for all: the first decode steps, and the last.
+            (8, 100, 6, vec![0, 3, 7, 8, 9, 107]),
+            (8, 100, 4, vec![0, 3, 7, 107]),
+        ] {
+            assert_eq!(scored_positions(&forced(prefill_len, decode_steps), most), expected);
+        }
+        assert!(scored_positions(&ForcedIds { ids: vec![], prefill_len: 0 }, 9).is_empty());
+    }
+
+    #[test]
+    fn positions_are_what_the_protocol_asks_for() {
+        for prefill_len in 1..12 {
+            for decode_steps in 0..12 {
+                for most in 4..20 {
+                    let positions = scored_positions(&forced(prefill_len, decode_steps), most);
+                    assert!(positions.is_sorted_by(|a, b| a < b), "{positions:?}");
+                    assert!(positions.len() <= most);
+                    assert_eq!(positions.last(), Some(&(prefill_len + decode_steps - 1)));
+                    assert!(positions.contains(&(prefill_len - 1)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn forced_ids_of_a_generation_are_its_prompt_and_its_output() {
+        let generated = Generated {
+            ids: vec![3, 4],
+            text: String::new(),
+            finish: Finish::Length,
+            ttft_s: 0.0,
+            token_times_s: vec![0.0],
+            top: vec![vec![], vec![]],
+        };
+        let prompt = Tokens { ids: vec![1, 2], rendered: String::new() };
+        let measured = Measured::Generation { prompt, generated };
+        assert_eq!(ForcedIds::of(&measured), ForcedIds { ids: vec![1, 2, 3, 4], prefill_len: 2 });
+    }
+
+    #[derive(Default)]
+    struct Recorded(Mutex<Vec<Event>>);
+
+    impl EventSink for Recorded {
+        fn emit(&self, event: Event) {
+            self.0.lock().unwrap().push(event);
+        }
+    }
+
+    /// An engine that answers with the given lines in turn and keeps what it was asked in `asked`.
+    struct Double {
+        folder: tempfile::TempDir,
+        artifact: Artifact,
+    }
+
+    impl Double {
+        fn new(answers: &[&str]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("config.json"), r#"{"vocab_size": 50, "eos_token_id": 2}"#)
+                .unwrap();
+            std::fs::write(
+                folder.path().join("tokenizer.json"),
+                r#"{"added_tokens": [{"id": 1, "special": true}, {"id": 3, "special": false}]}"#,
+            )
+            .unwrap();
+            let mut script = format!("cd {}; ", folder.path().display());
+            for (id, answer) in (1..).zip(answers) {
+                script += &format!("read -r l; echo \"$l\" >> asked; echo '{{\"id\":{id},{answer}}}'; ");
+            }
+            let artifact = Artifact {
+                name: "double".into(),
+                program: "/bin/sh".into(),
+                args: vec!["-c".into(), script],
+                env: BTreeMap::new(),
+                provenance: Provenance { digest: String::new(), inputs: Value::Null, log: Value::Null },
+            };
+            Self { folder, artifact }
+        }
+
+        fn observe(&self, probe: Probe, sink: &dyn EventSink) -> Observation {
+            let cell = Cell::new("m", Precision::Source, 4, "p", probe, Backend::Cpu);
+            let options =
+                ObserveOptions { timeout: Duration::from_secs(20), log_dir: self.folder.path().join("logs") };
+            observe(&cell, Role::Candidate, &self.artifact, self.folder.path(), &options, sink).unwrap()
+        }
+
+        fn asked(&self) -> Vec<Request> {
+            let text = std::fs::read_to_string(self.folder.path().join("asked")).unwrap();
+            text.lines().map(|line| serde_json::from_str::<Numbered<Request>>(line).unwrap().body).collect()
+        }
+    }
+
+    const HELLO: &str =
+        r#""result":"hello","protocol":1,"engine":"e","version":"1","mlx_version":"0","dialect":"d""#;
+    const LOADED: &str = r#""result":"loaded","model_type":"t","vocab_size":50,"eos_ids":[2,9],"tensors":3,"device":"cpu","load_s":0.1"#;
+    const GENERATED: &str = r#""result":"generated","ids":[5],"text":"five","finish":"stop","ttft_s":0.1,"token_times_s":[],"top":[[]]"#;
+    const MEMORY: &str = r#""result":"memory","device_peak_bytes":1,"process_peak_bytes":2"#;
+    const BYE: &str = r#""result":"bye""#;
+
+    #[test]
+    fn a_greedy_cell_is_observed_with_the_end_of_text_ignored() {
+        let double = Double::new(&[HELLO, LOADED, GENERATED, MEMORY, BYE]);
+        let sink = Recorded::default();
+        let seen = double.observe(Probe::Greedy { max_tokens: 6 }, &sink);
+        assert_eq!(seen.exit, ProcessOutcome::Clean);
+        assert_eq!((seen.eos_ids, seen.special_ids), (vec![2, 9], vec![1]));
+        assert_eq!((seen.device, seen.vocab_size), (Some(Device::Cpu), Some(50)));
+        assert!(seen.memory.is_some() && seen.wall_s > 0.0);
+        let Some(Measured::Generation { prompt, .. }) = seen.measured else { panic!("it generated") };
+        assert_eq!(prompt.ids.len(), 4);
+        let Request::Generate(generate) = &double.asked()[2] else { panic!("it was asked to generate") };
+        assert_eq!((&generate.prompt_ids, generate.max_tokens), (&prompt.ids, 6));
+        assert!(generate.stop_ids.is_empty());
+        assert!(double.folder.path().join("logs/m_source_4_p_cpu.candidate.double.stderr.log").exists());
+        let events = sink.0.into_inner().unwrap();
+        assert!(matches!(&events[..], [Event::StepStarted { step }, Event::StepFinished { outcome, .. }]
+                if step == "m/source/4/p/cpu with double" && outcome == "ok"));
+    }
+
+    #[test]
+    fn a_task_cell_is_observed_with_the_models_own_template_and_stop_ids() {
+        let tokens = r#""result":"tokens","ids":[8,9],"rendered":"<user>hi""#;
+        let double = Double::new(&[HELLO, LOADED, tokens, GENERATED, MEMORY, BYE]);
+        let probe = Probe::Task { prompt: "hi".into(), expect: vec![], max_tokens: 6, allow: vec![] };
+        let seen = double.observe(probe, &crate::event::Silent);
+        let Some(Measured::Generation { prompt, generated }) = seen.measured else { panic!("it generated") };
+        assert_eq!((prompt.rendered.as_str(), generated.text.as_str()), ("<user>hi", "five"));
+        let asked = double.asked();
+        assert_eq!(asked[2], Request::Tokenize(Tokenize::Chat { user: "hi".into() }));
+        let Request::Generate(generate) = &asked[3] else { panic!("it was asked to generate") };
+        assert_eq!((&generate.prompt_ids, &generate.stop_ids), (&vec![8, 9], &vec![2, 9]));
+    }
+
+    #[test]
+    fn a_logits_cell_forces_ids_past_the_prompt() {
+        let scored = r#""result":"scored","positions":[],"prefill_s":0.1,"decode_s":0.2"#;
+        let double = Double::new(&[HELLO, LOADED, scored, MEMORY, BYE]);
+        let seen = double.observe(Probe::Logits { decode_steps: 3 }, &crate::event::Silent);
+        let Some(Measured::Logits { ids, prefill_len, .. }) = seen.measured else { panic!("it scored") };
+        assert_eq!((ids.len(), prefill_len), (7, 4));
+        let Request::Score(score) = &double.asked()[2] else { panic!("it was asked to score") };
+        assert_eq!(score.positions, [0, 1, 3, 4, 5, 6]);
+        assert_eq!((score.logits, score.history), (LogitsDetail::Full, History::Kept));
+    }
+
+    #[test]
+    fn a_refused_model_is_observed_up_to_there() {
+        let refusal = r#""result":"error","kind":"bad-model","message":"tensor x is missing""#;
+        let double = Double::new(&[HELLO, refusal]);
+        let seen = double.observe(Probe::Greedy { max_tokens: 6 }, &crate::event::Silent);
+        assert_eq!(
+            seen.exit,
+            ProcessOutcome::Refused { kind: "bad-model".into(), message: "tensor x is missing".into() }
+        );
+        assert!(seen.hello.is_some() && seen.measured.is_none() && seen.device.is_none());
+        assert_eq!(double.asked().len(), 2);
+    }
+
+    #[test]
+    fn a_folder_without_a_configuration_is_an_error_with_a_hint() {
+        let double = Double::new(&[]);
+        std::fs::remove_file(double.folder.path().join("config.json")).unwrap();
+        let cell = Cell::new("m", Precision::Source, 4, "p", Probe::Greedy { max_tokens: 1 }, Backend::Cpu);
+        let options =
+            ObserveOptions { timeout: Duration::from_secs(1), log_dir: double.folder.path().into() };
+        let (artifact, folder) = (&double.artifact, double.folder.path());
+        let error =
+            observe(&cell, Role::Baseline, artifact, folder, &options, &crate::event::Silent).unwrap_err();
+        assert_eq!(error.to_string(), "cannot read the model of cell `m/source/4/p/cpu`");
+        assert!(error.hint().contains("remove it from the cache"));
+    }
+}
