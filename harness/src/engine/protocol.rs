@@ -114,7 +114,8 @@ pub struct Generate {
 /// Arguments of [`Request::Score`].
 ///
 /// The first `prefill_len` ids go in as one prefill, cut into pieces only as the engine would in real use; each later
-/// id goes in alone, as a decode step on the same cache. A chosen position below `prefill_len - 1` is answered by a prefill of exactly the ids up to it.
+/// id goes in alone, as a decode step on the same cache. A chosen position below `prefill_len - 1` is answered by a
+/// prefill of exactly the ids up to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// The ids to force, `1 <= prefill_len <= ids.len()`.
