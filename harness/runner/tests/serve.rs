@@ -259,12 +259,14 @@ fn decode_steps_see_what_one_prefill_of_the_same_ids_sees() {
     let prefilled = scored(runner.ask(score(&ids, 7, &[3, 6])));
     for (decoded, prefilled) in decoded.iter().zip(&prefilled) {
         assert_eq!((decoded.phase, prefilled.phase), (Phase::Decode, Phase::Prefill));
-        let apart = row(decoded).iter().zip(row(prefilled)).map(|(left, right)| (left - right).abs());
+        let apart = row(decoded).into_iter().zip(row(prefilled)).map(|(left, right)| (left - right).abs());
         assert!(apart.fold(0.0, f32::max) < 1e-4);
     }
     // The comparison can fail: other ids before the position move the row.
     let moved = scored(runner.ask(score(&[8, 3, 41, 22, 7, 3, 19], 2, &[3, 6])));
-    assert!(row(&moved[1]).iter().zip(row(&decoded[1])).any(|(left, right)| (left - right).abs() > 1e-2));
+    assert!(
+        row(&moved[1]).into_iter().zip(row(&decoded[1])).any(|(left, right)| (left - right).abs() > 1e-2)
+    );
 }
 
 #[test]
