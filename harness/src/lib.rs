@@ -8,4 +8,6 @@ pub mod event;
 pub mod judge;
 pub mod matrix;
 pub mod model;
+pub mod report;
 pub mod tools;
+pub mod verdict;

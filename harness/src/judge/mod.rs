@@ -1,3 +1,606 @@
-//! What is wrong with an observation.
+//! What is wrong with an observation: pure functions over what engines did at one cell, so that a finished run can be
+//! judged again. [`judge_cell`] is the way in; [`wants_counterfactual`] says whether one more reference run would name
+//! the cause. Whether a pin may move is the next stage's question.
+//!
+//! ```text
+//! let mut seen = CellObservations { candidate, baseline, reference, ..Default::default() };
+//! if judge::wants_counterfactual(&cell, &seen, &thresholds) {
+//!     seen.reference_without_history = Some(/* the reference scored again with History::None */);
+//! }
+//! let judgement = judge::judge_cell(&cell, &seen, &thresholds);
+//! // then: verdict::decide(&[PlannedCell { cell, run: CellRun::Ran { seen, judgement } }, …]) -> Decision
+//! // then: Report::new(ReportInput { … }, &cells, &decision), report::write(folder, &report, &cells)
+//! ```
+
+pub mod diagnosis;
 pub mod finding;
+pub mod greedy;
+pub mod hard;
+pub mod logits;
+pub mod task;
+pub mod text;
+#[cfg(test)]
+pub(crate) mod toy;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
 pub use finding::{Finding, Severity, Subject};
+
+use crate::{
+    config::spec::Thresholds,
+    engine::protocol::{Generated, Scored, Tokens},
+    matrix::{Cell, Measured, Observation, Probe, ProcessOutcome, Role},
+};
+use greedy::GreedyComparison;
+use logits::LogitsComparison;
+use task::TaskOutcome;
+
+/// Everything that was seen at one cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CellObservations {
+    /// The build that wants to become the pin.
+    pub candidate: Option<Observation>,
+    /// The build that is pinned now.
+    pub baseline: Option<Observation>,
+    /// The independent implementation; absent where none was planned.
+    pub reference: Option<Observation>,
+    /// The reference once more with `History::None`, when [`wants_counterfactual`] asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_without_history: Option<Observation>,
+    /// The MLX version that each role's build claims to have been built against, where it is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claimed_mlx_versions: BTreeMap<Role, String>,
+}
+
+impl CellObservations {
+    /// What the engine in this role did, if it was run.
+    pub fn of(&self, role: Role) -> Option<&Observation> {
+        match role {
+            Role::Candidate => self.candidate.as_ref(),
+            Role::Baseline => self.baseline.as_ref(),
+            Role::Reference => self.reference.as_ref(),
+        }
+    }
+}
+
+/// What the judge found at one cell, before any rule over several cells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellJudgement {
+    /// Every statement, candidate first.
+    pub findings: Vec<Finding>,
+    /// Whether the reference could decide.
+    pub reference: ReferenceState,
+    /// Which builds left an observation.
+    pub ran: Vec<Role>,
+    /// Candidate against baseline, compared only where the reference could not decide.
+    pub sameness: Sameness,
+    /// The figures of teacher-forced comparisons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logits: Vec<LogitsComparison>,
+    /// The figures of greedy comparisons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub greedy: Vec<GreedyComparison>,
+    /// How each role answered a task.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tasks: BTreeMap<Role, TaskOutcome>,
+}
+
+/// Whether the reference could decide a cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum ReferenceState {
+    /// It ran, and its own output is sound.
+    Usable,
+    /// None was planned, or it does not know the architecture.
+    NotPossible {
+        /// Why.
+        reason: String,
+    },
+    /// It should have decided, and failed.
+    Failed {
+        /// How.
+        reason: String,
+    },
+}
+
+/// Candidate against baseline, where the reference could not decide.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum Sameness {
+    /// Not asked: the reference decides.
+    NotNeeded,
+    /// They agree within the thresholds.
+    Agree,
+    /// They do not agree.
+    Differ,
+    /// It could not be told.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Which engine's output a comparison takes as right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Against {
+    /// The independent implementation.
+    Reference,
+    /// The build that is pinned now.
+    Baseline,
+    /// The reference, made to forget everything before each decode step.
+    ReferenceWithoutHistory,
+}
+
+/// Every role, in the order in which findings are listed.
+pub const ROLES: [Role; 3] = [Role::Candidate, Role::Baseline, Role::Reference];
+
+/// The two roles that are builds.
+pub const BUILDS: [Role; 2] = [Role::Candidate, Role::Baseline];
+
+impl From<Role> for Subject {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Candidate => Self::Candidate,
+            Role::Baseline => Self::Baseline,
+            Role::Reference => Self::Reference,
+        }
+    }
+}
+
+/// The role as a word in a sentence.
+pub fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Candidate => "candidate",
+        Role::Baseline => "baseline",
+        Role::Reference => "reference",
+    }
+}
+
+/// Judges what was seen at one cell.
+pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> CellJudgement {
+    let mut findings = Vec::new();
+    findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
+    let reference = reference_state(seen, &findings);
+    let usable = reference == ReferenceState::Usable;
+    let mut judgement = CellJudgement {
+        findings: BUILDS
+            .iter()
+            .filter_map(|role| seen.of(*role))
+            .flat_map(|o| hard::check(cell, o, seen))
+            .chain(findings)
+            .collect(),
+        reference,
+        ran: ROLES.into_iter().filter(|role| seen.of(*role).is_some()).collect(),
+        sameness: Sameness::NotNeeded,
+        logits: Vec::new(),
+        greedy: Vec::new(),
+        tasks: BTreeMap::new(),
+    };
+    if usable {
+        for role in BUILDS {
+            compare_with_reference(role, seen, thresholds, &mut judgement);
+        }
+    } else {
+        compare_builds(seen, thresholds, &mut judgement);
+    }
+    if let Probe::Task { prompt, expect, allow, .. } = &cell.probe {
+        task::judge(prompt, expect, allow, seen, usable, &mut judgement);
+    }
+    judgement
+}
+
+/// Whether a run of the reference with `History::None` could name the cause of what was seen: a decode phase left a
+/// usable reference.
+pub fn wants_counterfactual(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> bool {
+    matches!(cell.probe, Probe::Logits { .. })
+        && judge_cell(cell, seen, thresholds).logits.iter().any(|c| {
+            c.against == Against::Reference
+                && c.decode.as_ref().is_some_and(|d| !d.exceeds(thresholds).is_empty())
+        })
+}
+
+/// The parts of a logits observation.
+pub(crate) fn scored(observation: &Observation) -> Option<(&[u32], usize, &Scored)> {
+    match observation.measured.as_ref()? {
+        Measured::Logits { ids, prefill_len, scored } => Some((ids, *prefill_len, scored)),
+        Measured::Generation { .. } => None,
+    }
+}
+
+/// The parts of a generation observation.
+pub(crate) fn generation(observation: &Observation) -> Option<(&Tokens, &Generated)> {
+    match observation.measured.as_ref()? {
+        Measured::Generation { prompt, generated } => Some((prompt, generated)),
+        Measured::Logits { .. } => None,
+    }
+}
+
+fn reference_state(seen: &CellObservations, findings: &[Finding]) -> ReferenceState {
+    let Some(reference) = &seen.reference else {
+        return ReferenceState::NotPossible { reason: "no reference was planned".into() };
+    };
+    if let ProcessOutcome::Refused { kind, message } = &reference.exit
+        && kind == "unsupported-model"
+    {
+        return ReferenceState::NotPossible {
+            reason: format!("{} does not know the architecture: {message}", reference.engine),
+        };
+    }
+    match findings.iter().find(|f| f.severity == Severity::Error) {
+        None => ReferenceState::Usable,
+        Some(f) => ReferenceState::Failed { reason: format!("{}: {}", f.code, f.message) },
+    }
+}
+
+fn has_error(findings: &[Finding], role: Role) -> bool {
+    findings.iter().any(|f| f.subject == Subject::from(role) && f.severity == Severity::Error)
+}
+
+/// Where the candidate cannot be compared the cell is inconclusive; a baseline that cannot be compared is told.
+fn incomparable(reason: &str, of: Role, against: Against) -> Finding {
+    let (subject, severity) = match of {
+        Role::Candidate => (Subject::Harness, Severity::Error),
+        Role::Baseline | Role::Reference => (of.into(), Severity::Warning),
+    };
+    Finding {
+        code: "incomparable".into(),
+        subject,
+        severity,
+        message: format!("the {}'s rows cannot be compared: {reason}", role_name(of)),
+        evidence: json!({ "of": of, "against": against }),
+    }
+}
+
+fn compare_with_reference(
+    role: Role,
+    seen: &CellObservations,
+    thresholds: &Thresholds,
+    out: &mut CellJudgement,
+) {
+    let (Some(engine), Some(reference)) = (seen.of(role), seen.reference.as_ref()) else { return };
+    if let (Some(e), Some(r)) = (scored(engine), scored(reference)) {
+        match logits::compare(role, Against::Reference, e, r, thresholds.margin) {
+            Ok(comparison) => {
+                let mut found = logits::findings(&comparison, e.2, r.2, thresholds);
+                if found.iter().any(|f| f.code == logits::DECODE_DIVERGES)
+                    && let Some(w) = seen.reference_without_history.as_ref().and_then(scored)
+                    && let Ok(counterfactual) =
+                        logits::compare(role, Against::ReferenceWithoutHistory, e, w, thresholds.margin)
+                {
+                    diagnosis::explain(&mut found, &comparison, &counterfactual, thresholds);
+                    out.logits.push(counterfactual);
+                }
+                out.findings.extend(found);
+                out.logits.push(comparison);
+            }
+            Err(logits::Incomparable::EngineAtFault(reason)) => out.findings.push(Finding {
+                code: "rows-misshapen".into(),
+                subject: role.into(),
+                severity: Severity::Error,
+                message: reason,
+                evidence: json!({ "command": engine.command }),
+            }),
+            // An engine whose every row is NaN has been told so already.
+            Err(logits::Incomparable::NothingInCommon(_)) if has_error(&out.findings, role) => {}
+            Err(other) => out.findings.push(incomparable(&other.to_string(), role, Against::Reference)),
+        }
+    }
+    if let (Some(e), Some(r)) = (generation(engine), generation(reference)) {
+        let (comparison, found) = greedy::judge(role, Against::Reference, e, r, &engine.eos_ids);
+        out.findings.extend(found);
+        out.greedy.extend(comparison);
+    }
+}
+
+fn compare_builds(seen: &CellObservations, thresholds: &Thresholds, out: &mut CellJudgement) {
+    let (Some(candidate), Some(baseline)) = (&seen.candidate, &seen.baseline) else {
+        out.sameness = Sameness::Unknown { reason: "only one of candidate and baseline was run".into() };
+        return;
+    };
+    for role in BUILDS {
+        if has_error(&out.findings, role) {
+            out.sameness = Sameness::Unknown { reason: format!("the {} failed by itself", role_name(role)) };
+            return;
+        }
+    }
+    if candidate.engine == baseline.engine {
+        out.sameness = Sameness::Unknown {
+            reason: "candidate and baseline are the same build, so that they agree shows nothing".into(),
+        };
+        return;
+    }
+    let found = if let (Some(c), Some(b)) = (scored(candidate), scored(baseline)) {
+        match logits::compare(Role::Candidate, Against::Baseline, c, b, thresholds.margin) {
+            Ok(comparison) => {
+                let found = logits::findings(&comparison, c.2, b.2, thresholds);
+                out.logits.push(comparison);
+                found
+            }
+            Err(error) => {
+                out.sameness = Sameness::Unknown { reason: error.to_string() };
+                return;
+            }
+        }
+    } else if let (Some(c), Some(b)) = (generation(candidate), generation(baseline)) {
+        let (comparison, found) = greedy::judge(Role::Candidate, Against::Baseline, c, b, &candidate.eos_ids);
+        out.greedy.extend(comparison);
+        found
+    } else {
+        out.sameness =
+            Sameness::Unknown { reason: "candidate and baseline measured different things".into() };
+        return;
+    };
+    let differs = found.iter().any(|f| f.severity == Severity::Error);
+    out.sameness = if differs { Sameness::Differ } else { Sameness::Agree };
+    // Without a reference nobody knows who is right: the difference is told, and blames neither build.
+    out.findings.extend(found.into_iter().map(|f| Finding {
+        subject: Subject::Harness,
+        severity: if f.severity == Severity::Error { Severity::Warning } else { f.severity },
+        code: if f.severity == Severity::Error { "builds-differ".into() } else { f.code },
+        ..f
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        toy::{Fault, answer, greedy_cell, logits_cell, observe, seen, task_cell, thresholds},
+        *,
+    };
+    use crate::{engine::protocol::Device, judge::toy};
+
+    fn codes(judgement: &CellJudgement, role: Role, severity: Severity) -> Vec<&str> {
+        let subject = Subject::from(role);
+        let of = |f: &&Finding| f.subject == subject && f.severity == severity;
+        judgement.findings.iter().filter(of).map(|f| f.code.as_str()).collect()
+    }
+
+    fn judged(cell: &Cell, seen: &CellObservations) -> CellJudgement {
+        judge_cell(cell, seen, &thresholds())
+    }
+
+    const SOUND: Option<Fault> = Some(Fault::None);
+
+    #[test]
+    fn equal_engines_have_no_finding_at_any_probe() {
+        for cell in [logits_cell("m"), greedy_cell("m"), task_cell("m", "capital")] {
+            for other in [Fault::None, Fault::Rounding] {
+                let j = judged(&cell, &seen(&cell, Some(other), SOUND, SOUND));
+                assert_eq!(j.findings, vec![], "{} {other:?}", cell.id);
+                assert_eq!(j.reference, ReferenceState::Usable);
+            }
+        }
+    }
+
+    #[test]
+    fn identical_rows_measure_zero_everywhere() {
+        let cell = logits_cell("m");
+        let j = judged(&cell, &seen(&cell, SOUND, None, SOUND));
+        let decode = j.logits[0].decode.as_ref().unwrap();
+        assert_eq!(
+            (decode.mean_kl, decode.p99_kl, decode.relative_l2, decode.max_logit_gap),
+            (0.0, 0.0, 0.0, 0.0)
+        );
+        assert_eq!((decode.cosine, decode.top1_agreed), (1.0, decode.top1_counted));
+        assert_eq!((decode.positions, j.logits[0].prefill.as_ref().unwrap().positions), (toy::STEPS, 3));
+    }
+
+    #[test]
+    fn a_lost_cache_is_seen_in_decode_only_and_named() {
+        let cell = logits_cell("qwen3");
+        let mut s = seen(&cell, Some(Fault::NoHistory), SOUND, SOUND);
+        let with = s.reference_without_history.take();
+        assert!(wants_counterfactual(&cell, &s, &thresholds()));
+        s.reference_without_history = with;
+        let j = judged(&cell, &s);
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["decode-logits-diverge"]);
+        let f = &j.findings[0];
+        assert_eq!(diagnosis::named(f), Some("no-kv-cache"));
+        assert_eq!(f.evidence["first_position"], json!(toy::CONTEXT));
+        assert!(
+            f.message.contains("each decode step behaves as if it saw only the last token"),
+            "{}",
+            f.message
+        );
+        assert!(f.message.contains("prefill agrees"), "{}", f.message);
+        assert_eq!(f.evidence["separation"]["mean_kl_to_reference_without_history"], json!(0.0));
+    }
+
+    #[test]
+    fn another_decode_fault_is_not_called_a_lost_cache() {
+        let cell = logits_cell("qwen3");
+        let j = judged(&cell, &seen(&cell, Some(Fault::OffByOne), SOUND, SOUND));
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["decode-logits-diverge"]);
+        assert_eq!(diagnosis::named(&j.findings[0]), None);
+        assert!(j.findings[0].message.contains("match neither"), "{}", j.findings[0].message);
+    }
+
+    #[test]
+    fn no_counterfactual_is_asked_for_where_decoding_agrees() {
+        let cell = logits_cell("m");
+        assert!(!wants_counterfactual(&cell, &seen(&cell, SOUND, SOUND, SOUND), &thresholds()));
+        assert!(wants_counterfactual(
+            &cell,
+            &seen(&cell, SOUND, Some(Fault::NoHistory), SOUND),
+            &thresholds()
+        ));
+        assert!(!wants_counterfactual(
+            &cell,
+            &seen(&cell, Some(Fault::NoHistory), SOUND, None),
+            &thresholds()
+        ));
+    }
+
+    #[test]
+    fn two_swapped_logits_and_a_nan_are_seen() {
+        let cell = logits_cell("m");
+        let j = judged(&cell, &seen(&cell, Some(Fault::SwappedLogits), SOUND, SOUND));
+        assert_eq!(
+            codes(&j, Role::Candidate, Severity::Error),
+            ["prefill-logits-diverge", "decode-logits-diverge"]
+        );
+        let j = judged(&cell, &seen(&cell, Some(Fault::NaN(toy::CONTEXT + 2)), SOUND, SOUND));
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["non-finite-logits"]);
+    }
+
+    #[test]
+    fn greedy_ids_that_part_beyond_a_tie_are_an_error_with_both_texts() {
+        let cell = greedy_cell("m");
+        let j = judged(&cell, &seen(&cell, Some(Fault::NoHistory), SOUND, SOUND));
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["greedy-diverges"]);
+        let f = &j.findings[0];
+        assert_eq!(f.evidence["index"], json!(1), "the first id comes from the prefill and agrees");
+        assert!(f.evidence["texts"]["marked"].as_str().unwrap().contains("[-"));
+    }
+
+    #[test]
+    fn a_near_tie_by_the_references_account_is_excused() {
+        let cell = greedy_cell("m");
+        for (shortfall, code, severity) in
+            [(0.03, "greedy-near-tie", Severity::Info), (0.3, "greedy-diverges", Severity::Error)]
+        {
+            let mut s = seen(&cell, SOUND, SOUND, SOUND);
+            let Some(Measured::Generation { generated: r, .. }) = &mut s.reference.as_mut().unwrap().measured
+            else {
+                unreachable!()
+            };
+            r.top[3][1].logprob = r.top[3][0].logprob - shortfall;
+            let other = r.top[3][1].id;
+            let Some(Measured::Generation { generated: c, .. }) = &mut s.candidate.as_mut().unwrap().measured
+            else {
+                unreachable!()
+            };
+            c.ids[3] = other;
+            assert_eq!(codes(&judged(&cell, &s), Role::Candidate, severity), [code], "{shortfall}");
+        }
+    }
+
+    #[test]
+    fn other_prompt_ids_are_an_error_with_both_renderings() {
+        let cell = task_cell("m", "capital");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        if let Some(Measured::Generation { prompt, .. }) = &mut s.candidate.as_mut().unwrap().measured {
+            prompt.ids.insert(0, 1);
+            prompt.rendered.insert_str(0, "<bos>");
+        }
+        let j = judged(&cell, &s);
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["prompt-ids-differ"]);
+        assert_eq!(
+            j.findings[0].evidence["texts"]["engine"],
+            json!("<bos><user>What is the capital of France?")
+        );
+    }
+
+    /// One way to spoil an observation, the code that must name it, and how much that weighs.
+    type Spoil = (&'static str, Severity, fn(&mut Observation));
+
+    #[test]
+    fn every_hard_fault_is_named() {
+        let cases: &[Spoil] = &[
+            ("crashed", Severity::Error, |o| {
+                o.measured = None;
+                o.exit =
+                    ProcessOutcome::Crashed { code: None, signal: Some(11), last_lines: vec!["boom".into()] };
+            }),
+            ("timed-out", Severity::Error, |o| {
+                o.measured = None;
+                o.exit = ProcessOutcome::TimedOut { after_s: 60.0, last_lines: vec![] };
+            }),
+            ("garbled", Severity::Error, |o| {
+                o.measured = None;
+                o.exit = ProcessOutcome::Garbled { line: "hello".into() };
+            }),
+            ("refused", Severity::Error, |o| {
+                o.measured = None;
+                o.exit = ProcessOutcome::Refused { kind: "bad-model".into(), message: "extra tensor".into() };
+            }),
+            ("out-of-memory", Severity::Error, |o| {
+                o.measured = None;
+                o.exit = ProcessOutcome::OutOfMemory { message: "SIGKILL".into() };
+            }),
+            ("abort-at-exit", Severity::Warning, |o| {
+                o.exit = ProcessOutcome::AbortAtExit { code: None, signal: Some(6), last_lines: vec![] };
+            }),
+            ("no-measurement", Severity::Error, |o| o.measured = None),
+            ("wrong-device", Severity::Error, |o| o.device_wanted = Device::Gpu),
+            ("id-beyond-vocabulary", Severity::Error, |o| o.vocab_size = Some(8)),
+            ("empty-answer", Severity::Error, |o| o.measured = Some(answer("", &[]))),
+            ("special-id-in-answer", Severity::Error, |o| o.measured = Some(answer("Paris", &[9, 0, 7, 1]))),
+            ("replacement-character", Severity::Error, |o| {
+                o.measured = Some(answer("The capital of France is Paris.\u{fffd}", &[9, 4, 7, 1]));
+            }),
+            ("repeated-id", Severity::Error, |o| o.measured = Some(answer("Paris", &[7; 16]))),
+        ];
+        let cell = task_cell("m", "capital");
+        for (code, severity, spoil) in cases {
+            let mut s = seen(&cell, SOUND, SOUND, SOUND);
+            spoil(s.candidate.as_mut().unwrap());
+            let j = judged(&cell, &s);
+            assert!(codes(&j, Role::Candidate, *severity).contains(code), "{code}: {:?}", j.findings);
+            assert_eq!(
+                codes(&j, Role::Baseline, *severity),
+                Vec::<&str>::new(),
+                "{code} is not the baseline's"
+            );
+        }
+    }
+
+    #[test]
+    fn missing_rows_constant_rows_and_another_mlx_are_named() {
+        let cell = logits_cell("m");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        let Some(Measured::Logits { scored, .. }) = &mut s.candidate.as_mut().unwrap().measured else {
+            unreachable!()
+        };
+        scored.positions.pop();
+        scored.positions[0].logits_f32 = Some(toy::full_row(&[1.0; toy::VOCAB]));
+        s.claimed_mlx_versions.insert(Role::Candidate, "0.32.0".into());
+        let j = judged(&cell, &s);
+        let found = codes(&j, Role::Candidate, Severity::Error);
+        for code in ["incomplete", "constant-logits", "wrong-mlx"] {
+            assert!(found.contains(&code), "{code} in {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_reference_does_too_is_no_fault_of_a_build() {
+        let cell = greedy_cell("m");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        for o in [&mut s.candidate, &mut s.baseline, &mut s.reference].into_iter().flatten() {
+            o.measured = Some(answer("w", &[7; 16]));
+        }
+        let j = judged(&cell, &s);
+        assert!(j.findings.iter().all(|f| f.severity == Severity::Info), "{:?}", j.findings);
+    }
+
+    #[test]
+    fn a_crashed_reference_cannot_decide_and_an_unknowing_one_need_not() {
+        let cell = logits_cell("m");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        let r = s.reference.as_mut().unwrap();
+        r.measured = None;
+        r.exit = ProcessOutcome::Crashed { code: Some(1), signal: None, last_lines: vec![] };
+        let j = judged(&cell, &s);
+        assert!(matches!(j.reference, ReferenceState::Failed { .. }));
+        assert_eq!(j.sameness, Sameness::Agree);
+        s.reference.as_mut().unwrap().exit =
+            ProcessOutcome::Refused { kind: "unsupported-model".into(), message: "lfm9".into() };
+        assert!(matches!(judged(&cell, &s).reference, ReferenceState::NotPossible { .. }));
+    }
+
+    #[test]
+    fn rows_recorded_in_summary_only_make_the_cell_incomparable() {
+        let cell = logits_cell("m");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        s.candidate = Some(observe(&cell, Role::Candidate, "patched", Fault::None));
+        if let Some(Measured::Logits { scored, .. }) = &mut s.candidate.as_mut().unwrap().measured {
+            scored.positions.iter_mut().for_each(|p| p.logits_f32 = None);
+        }
+        let j = judged(&cell, &s);
+        assert!(j.findings.iter().any(|f| f.code == "incomparable" && f.subject == Subject::Harness));
+    }
+}

@@ -1,0 +1,348 @@
+//! T0, hard: what no sound engine does, whatever the others did. Signals that a weak model may set off by itself (one id
+//! over and over, special ids in an answer) are errors only where the reference, on the same prompt, is free of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{CellObservations, generation, logits, role_name, scored};
+use crate::{
+    engine::protocol::{Finish, Generated, Phase, TopToken},
+    judge::{Finding, Severity},
+    matrix::{Cell, Observation, Probe, ProcessOutcome, Role},
+};
+
+/// As many equal ids in a row are a fault (start value of the gating facts).
+pub const REPEATED_IDS: usize = 16;
+
+/// Everything T0 has to say about one observation; `seen` holds its peers.
+pub fn check(cell: &Cell, observation: &Observation, seen: &CellObservations) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(outcome(observation));
+    findings.extend(device(observation));
+    findings.extend(mlx_version(observation, seen));
+    findings.extend(logits_rows(cell, observation, seen));
+    findings.extend(generated_ids(cell, observation));
+    findings.extend(content(cell, observation, seen));
+    findings
+}
+
+fn finding(o: &Observation, code: &str, severity: Severity, message: String, evidence: Value) -> Finding {
+    Finding { code: code.into(), subject: o.role.into(), severity, message, evidence }
+}
+
+fn ending(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
+        (_, Some(signal)) => format!("signal {signal}"),
+        (Some(code), None) => format!("exit code {code}"),
+        (None, None) => "an unknown status".to_owned(),
+    }
+}
+
+fn outcome(o: &Observation) -> Option<Finding> {
+    let name = role_name(o.role);
+    let (code, severity, message) = match &o.exit {
+        ProcessOutcome::Clean if o.measured.is_none() => (
+            "no-measurement",
+            Severity::Error,
+            format!("the {name} ended without an error and without what was asked of it"),
+        ),
+        ProcessOutcome::Clean => return None,
+        ProcessOutcome::AbortAtExit { code, signal, .. } if o.measured.is_some() => (
+            "abort-at-exit",
+            Severity::Warning,
+            format!("the {name} answered everything and then ended with {}", ending(*code, *signal)),
+        ),
+        ProcessOutcome::AbortAtExit { code, signal, .. } | ProcessOutcome::Crashed { code, signal, .. } => (
+            "crashed",
+            Severity::Error,
+            format!("the {name} ended with {} before it had answered", ending(*code, *signal)),
+        ),
+        ProcessOutcome::Refused { kind, message } => {
+            ("refused", Severity::Error, format!("the {name} refused ({kind}): {message}"))
+        }
+        ProcessOutcome::OutOfMemory { message } => {
+            ("out-of-memory", Severity::Error, format!("the {name} ran out of memory: {message}"))
+        }
+        ProcessOutcome::TimedOut { after_s, .. } => {
+            ("timed-out", Severity::Error, format!("the {name} did not answer within {after_s} s"))
+        }
+        ProcessOutcome::Garbled { line } => (
+            "garbled",
+            Severity::Error,
+            format!("the {name} wrote a line that is not the protocol's: {line}"),
+        ),
+    };
+    Some(finding(
+        o,
+        code,
+        severity,
+        message,
+        json!({ "exit": o.exit, "command": o.command, "wall_s": o.wall_s }),
+    ))
+}
+
+fn device(o: &Observation) -> Option<Finding> {
+    let used = o.device.filter(|used| *used != o.device_wanted)?;
+    Some(finding(
+        o,
+        "wrong-device",
+        Severity::Error,
+        format!(
+            "the {} ran on {} where {} was asked for",
+            role_name(o.role),
+            json!(used),
+            json!(o.device_wanted)
+        ),
+        json!({ "used": used, "wanted": o.device_wanted, "command": o.command }),
+    ))
+}
+
+fn mlx_version(o: &Observation, seen: &CellObservations) -> Option<Finding> {
+    let (claimed, hello) = (seen.claimed_mlx_versions.get(&o.role)?, o.hello.as_ref()?);
+    (claimed != &hello.mlx_version).then(|| {
+        finding(
+            o,
+            "wrong-mlx",
+            Severity::Error,
+            format!(
+                "the {} was built against MLX {claimed} and loaded MLX {}",
+                role_name(o.role),
+                hello.mlx_version
+            ),
+            json!({ "claimed": claimed, "loaded": hello.mlx_version, "command": o.command }),
+        )
+    })
+}
+
+fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding> {
+    let Some((_, prefill_len, rows)) = scored(o) else { return Vec::new() };
+    let name = role_name(o.role);
+    let mut out = Vec::new();
+
+    // What was asked for is not part of an observation; what any engine answered was asked of all.
+    let answered: BTreeSet<usize> = rows.positions.iter().map(|p| p.position).collect();
+    let asked: BTreeSet<usize> = super::ROLES
+        .iter()
+        .filter_map(|role| scored(seen.of(*role)?))
+        .flat_map(|(_, _, s)| s.positions.iter().map(|p| p.position))
+        .collect();
+    let decode = rows.positions.iter().filter(|p| p.phase == Phase::Decode).count();
+    let lacks_decode =
+        matches!(cell.probe, Probe::Logits { decode_steps } if decode_steps > 0) && decode == 0;
+    let missing: Vec<_> = asked.difference(&answered).collect();
+    if answered.is_empty() || !missing.is_empty() || lacks_decode {
+        out.push(finding(
+            o,
+            "incomplete",
+            Severity::Error,
+            format!(
+                "the {name} answered {} of {} positions, {decode} of them one-token steps",
+                answered.len(),
+                asked.len()
+            ),
+            json!({ "missing": missing, "prefill_len": prefill_len, "command": o.command }),
+        ));
+    }
+
+    let (mut bad, mut constant) = (Vec::new(), Vec::new());
+    for p in &rows.positions {
+        let row = p.logits_f32.as_ref().and_then(|_| logits::row(p).ok());
+        let non_finite =
+            row.as_ref().map_or(0, |r| r.iter().filter(|x| !x.is_finite()).count()).max(p.non_finite);
+        if non_finite > 0 {
+            bad.push((p.position, non_finite));
+        } else if row.as_ref().map_or_else(|| flat(&p.top), |r| r.len() > 1 && r.iter().all(|x| *x == r[0])) {
+            constant.push(p.position);
+        }
+    }
+    if let Some((position, count)) = bad.first() {
+        out.push(finding(
+            o,
+            "non-finite-logits",
+            Severity::Error,
+            format!("the {name}'s logits hold {count} NaN or infinite values at position {position}"),
+            json!({ "positions": bad.iter().map(|(p, n)| json!([p, n])).collect::<Vec<_>>(), "command": o.command }),
+        ));
+    }
+    if let Some(position) = constant.first() {
+        out.push(finding(
+            o,
+            "constant-logits",
+            Severity::Error,
+            format!("the {name}'s logits are all equal at position {position}"),
+            json!({ "positions": constant, "command": o.command }),
+        ));
+    }
+    out.extend(beyond_vocabulary(o, rows.positions.iter().flat_map(|p| p.top.iter().map(|t| t.id))));
+    out
+}
+
+fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
+    let Some((_, g)) = generation(o) else { return Vec::new() };
+    let name = role_name(o.role);
+    let mut out = Vec::new();
+    let (wanted, runs_on) = match cell.probe {
+        Probe::Greedy { max_tokens } => (max_tokens, true),
+        Probe::Task { max_tokens, .. } => (max_tokens, g.finish == Finish::Length),
+        Probe::Logits { .. } => (0, false),
+    };
+    if runs_on && g.ids.len() < wanted {
+        out.push(finding(
+            o,
+            "incomplete",
+            Severity::Error,
+            format!("the {name} produced {} of {wanted} ids and says that it went to the end", g.ids.len()),
+            json!({ "ids": g.ids.len(), "wanted": wanted, "command": o.command }),
+        ));
+    }
+    if let Some(step) =
+        g.top.iter().position(|top| !top.is_empty() && top.iter().any(|t| !t.logprob.is_finite()))
+    {
+        out.push(finding(
+            o,
+            "non-finite-logits",
+            Severity::Error,
+            format!("the {name}'s log-probabilities are not finite at generated id {step}"),
+            json!({ "index": step, "command": o.command }),
+        ));
+    }
+    if let Some(step) = g.top.iter().position(|top| flat(top)) {
+        out.push(finding(
+            o,
+            "constant-logits",
+            Severity::Error,
+            format!("the {name}'s most likely ids are all equally likely at generated id {step}"),
+            json!({ "index": step, "top": g.top[step], "command": o.command }),
+        ));
+    }
+    out.extend(beyond_vocabulary(o, g.ids.iter().copied().chain(g.top.iter().flatten().map(|t| t.id))));
+    out
+}
+
+/// Three or more most likely ids with one and the same log-probability: the mark of a constant row.
+fn flat(top: &[TopToken]) -> bool {
+    top.len() >= 3 && top.iter().all(|t| t.logprob == top[0].logprob)
+}
+
+fn beyond_vocabulary(o: &Observation, ids: impl Iterator<Item = u32>) -> Option<Finding> {
+    let vocab = o.vocab_size?;
+    let bad: BTreeSet<u32> = ids.filter(|id| usize::try_from(*id).is_ok_and(|id| id >= vocab)).collect();
+    let first = bad.first()?;
+    Some(finding(
+        o,
+        "id-beyond-vocabulary",
+        Severity::Error,
+        format!(
+            "the {} names id {first}, and the vocabulary ends at {}",
+            role_name(o.role),
+            vocab.saturating_sub(1)
+        ),
+        json!({ "ids": bad.iter().take(16).collect::<Vec<_>>(), "vocab_size": vocab, "command": o.command }),
+    ))
+}
+
+/// A signal in what was said, as against how.
+struct Signal {
+    code: &'static str,
+    what: String,
+    evidence: Value,
+}
+
+fn signals(cell: &Cell, o: &Observation) -> Vec<Signal> {
+    let Some((_, g)) = generation(o) else { return Vec::new() };
+    let mut out = Vec::new();
+    if let Some((start, len, id)) = longest_run(&g.ids).filter(|(_, len, _)| *len >= REPEATED_IDS) {
+        out.push(Signal {
+            code: "repeated-id",
+            what: format!("produces id {id} {len} times in a row, from index {start} on"),
+            evidence: json!({ "id": id, "times": len, "index": start, "limit": REPEATED_IDS }),
+        });
+    }
+    if !matches!(cell.probe, Probe::Task { .. }) {
+        return out;
+    }
+    if let Some(index) = g.ids.iter().position(|id| o.special_ids.contains(id) || o.eos_ids.contains(id)) {
+        out.push(Signal {
+            code: "special-id-in-answer",
+            what: format!("puts special id {} into its answer, at index {index}", g.ids[index]),
+            evidence: json!({ "id": g.ids[index], "index": index }),
+        });
+    }
+    if let Some(at) = replacement_character(g) {
+        out.push(Signal {
+            code: "replacement-character",
+            what: format!("answers with U+FFFD, at byte {at} of its text"),
+            evidence: json!({ "byte": at }),
+        });
+    }
+    if g.ids.is_empty() || g.text.trim().is_empty() {
+        out.push(Signal {
+            code: "empty-answer",
+            what: "answers nothing".to_owned(),
+            evidence: json!({ "ids": g.ids.len() }),
+        });
+    }
+    out
+}
+
+fn content(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding> {
+    let reference = seen.reference.as_ref().filter(|r| r.measured.is_some());
+    let of_reference = reference.map(|r| signals(cell, r));
+    signals(cell, o)
+        .into_iter()
+        .map(|signal| {
+            let shared = of_reference.as_ref().is_some_and(|s| s.iter().any(|s| s.code == signal.code));
+            let (severity, remark) = match (o.role, &of_reference) {
+                (Role::Reference, _) => (Severity::Info, ""),
+                (_, Some(_)) if shared => (Severity::Info, "; so does the reference"),
+                (_, None) if matches!(cell.probe, Probe::Greedy { .. }) => {
+                    (Severity::Warning, "; random weights may do so, and no reference ran")
+                }
+                _ => (Severity::Error, ""),
+            };
+            let mut evidence = signal.evidence;
+            evidence["text"] = json!(generation(o).map(|(_, g)| excerpt(&g.text)));
+            evidence["command"] = json!(o.command);
+            finding(
+                o,
+                signal.code,
+                severity,
+                format!("the {} {}{remark}", role_name(o.role), signal.what),
+                evidence,
+            )
+        })
+        .collect()
+}
+
+/// Start, length and id of the longest run of one id.
+fn longest_run(ids: &[u32]) -> Option<(usize, usize, u32)> {
+    let mut best: Option<(usize, usize, u32)> = None;
+    let mut start = 0;
+    for i in 0..ids.len() {
+        if ids[i] != ids[start] {
+            start = i;
+        }
+        let len = i - start + 1;
+        if best.is_none_or(|(_, longest, _)| len > longest) {
+            best = Some((start, len, ids[i]));
+        }
+    }
+    best
+}
+
+/// Where U+FFFD stands in a text. Up to three at the very end of a cut-off answer are the bytes of half a character,
+/// and no fault.
+fn replacement_character(g: &Generated) -> Option<usize> {
+    let mut text = g.text.as_str();
+    if g.finish == Finish::Length {
+        for _ in 0..3 {
+            text = text.strip_suffix('\u{fffd}').unwrap_or(text);
+        }
+    }
+    text.find('\u{fffd}')
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(400).collect()
+}

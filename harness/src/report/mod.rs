@@ -1,0 +1,1 @@
+//! One record of a gate run, and its renderings.
