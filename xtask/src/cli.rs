@@ -1,0 +1,161 @@
+//! The command line. The only file that names clap.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit::Exit;
+
+const EXIT_CODES: &str = "Exit codes:
+  0  pass
+  1  the gate failed, or a check found something
+  2  the command line or a configuration file is wrong
+  3  a conflict waits for a person
+  4  inconclusive: too noisy, not comparable, or a cell was skipped
+  5  a tool, the network or a disk failed";
+
+/// Keeps pinned forks of MLX and its wrappers rebased, small, and proven before a pin moves.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    /// The checkout to work in, instead of the one around the working directory.
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Say whether a build may become the pin: build it, run models through it, compare it with the pinned build and a
+    /// reference.
+    Gate(GateArgs),
+    /// `gate` with the matrix `nightly`.
+    Nightly(GateArgs),
+}
+
+/// Options of `gate` and `nightly`.
+#[derive(Debug, Args)]
+pub(crate) struct GateArgs {
+    /// A matrix by its name below `matrices/`, or the path of a matrix file [default: smoke; for `nightly`: nightly].
+    #[arg(long, value_name = "NAME|PATH")]
+    pub(crate) matrix: Option<String>,
+    /// The build that wants to become the pin, instead of the matrix's.
+    #[arg(long, value_name = "BUILD")]
+    pub(crate) candidate: Option<String>,
+    /// The build that is pinned now, instead of the matrix's.
+    #[arg(long, value_name = "BUILD")]
+    pub(crate) baseline: Option<String>,
+    /// Run only cells whose name contains this or, with `*` or `?`, matches it as a whole; repeat for more.
+    #[arg(long, value_name = "PATTERN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) filter: Vec<String>,
+    /// List the cells and whether each would run; run nothing.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+    /// Where the run's folder is made [default: reports/ in the checkout].
+    #[arg(long, value_name = "DIR", conflicts_with = "plan")]
+    pub(crate) report_dir: Option<PathBuf>,
+}
+
+/// What stdout holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for people.
+    Text,
+    /// One JSON document with a versioned schema, and nothing else.
+    Json,
+}
+
+/// Reads the command line. Help, version and usage errors are printed here, and the exit to end with comes back.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Exit> {
+    Cli::try_parse_from(args).map_err(|error| {
+        let asked_for = !error.use_stderr();
+        // Nobody is left to tell when the stream is gone.
+        let _ = error.print();
+        if asked_for { Exit::Pass } else { Exit::Usage }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn help(path: &[&str]) -> String {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut command = &mut command;
+        for name in path {
+            command = command.find_subcommand_mut(name).unwrap();
+        }
+        command.render_help().to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_shows_the_commands_and_the_exit_codes() {
+        insta::assert_snapshot!(help(&[]), @"
+        Keeps pinned forks of MLX and its wrappers rebased, small, and proven before a pin moves
+
+        Usage: cargo xtask <COMMAND>
+
+        Commands:
+          gate     Say whether a build may become the pin: build it, run models through it, compare it with
+                   the pinned build and a reference
+          nightly  `gate` with the matrix `nightly`
+          help     Print this message or the help of the given subcommand(s)
+
+        Options:
+          -h, --help     Print help
+          -V, --version  Print version
+
+        Exit codes:
+          0  pass
+          1  the gate failed, or a check found something
+          2  the command line or a configuration file is wrong
+          3  a conflict waits for a person
+          4  inconclusive: too noisy, not comparable, or a cell was skipped
+          5  a tool, the network or a disk failed
+        ");
+    }
+
+    #[test]
+    fn help_of_gate_shows_its_options() {
+        insta::assert_snapshot!(help(&["gate"]), @"
+        Say whether a build may become the pin: build it, run models through it, compare it with the pinned
+        build and a reference
+
+        Usage: cargo xtask gate [OPTIONS]
+
+        Options:
+              --matrix <NAME|PATH>  A matrix by its name below `matrices/`, or the path of a matrix file
+                                    [default: smoke; for `nightly`: nightly]
+              --candidate <BUILD>   The build that wants to become the pin, instead of the matrix's
+              --baseline <BUILD>    The build that is pinned now, instead of the matrix's
+              --filter <PATTERN>    Run only cells whose name contains this or, with `*` or `?`, matches it
+                                    as a whole; repeat for more
+              --plan                List the cells and whether each would run; run nothing
+              --format <FORMAT>     What stdout holds [default: text] [possible values: text, json]
+              --report-dir <DIR>    Where the run's folder is made [default: reports/ in the checkout]
+          -h, --help                Print help (see more with '--help')
+        ");
+    }
+
+    #[test]
+    fn nightly_takes_the_options_of_gate() {
+        let args =
+            "cargo-xtask nightly --plan --format json --filter a --filter b".split(' ').map(OsString::from);
+        let Command::Nightly(args) = parse(args).unwrap().command else { panic!("not nightly") };
+        assert_eq!((args.plan, args.format, args.filter.len()), (true, Format::Json, 2));
+    }
+}

@@ -1,0 +1,149 @@
+//! `gate` and `nightly`: may this build become the pin?
+
+use std::{env::consts::OS, fmt::Write, path::Path};
+
+use harness::{
+    config::{find_build, load_builds, load_matrix, spec::MatrixSpec},
+    event::EventSink,
+    matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
+};
+use serde::Serialize;
+
+use crate::{
+    cli::{Format, GateArgs},
+    exit::{Exit, Failure},
+    output::{Document, print_text},
+};
+
+/// Plans the run and, unless only the plan was asked for, carries it out.
+pub(crate) fn run(
+    root: &Path,
+    args: GateArgs,
+    default_matrix: &str,
+    _events: &dyn EventSink,
+) -> Result<Exit, Failure> {
+    let builds = load_builds(root)?;
+    let mut matrix = load_matrix(root, args.matrix.as_deref().unwrap_or(default_matrix), &builds)?;
+    matrix.candidate =
+        find_build(&builds, args.candidate.as_deref().unwrap_or(&matrix.candidate))?.name.clone();
+    matrix.baseline = find_build(&builds, args.baseline.as_deref().unwrap_or(&matrix.baseline))?.name.clone();
+    let plan = expand_cells(&matrix, backends_of(OS)).select(&Filter::new(args.filter))?;
+    if args.plan {
+        return print_plan(&matrix, &plan, args.format);
+    }
+    Err(Failure::new(
+        Exit::Tool,
+        "this build of Regraft cannot run a matrix yet",
+        Some("`--plan` lists the cells".to_owned()),
+    ))
+}
+
+fn print_plan(matrix: &MatrixSpec, plan: &Plan, format: Format) -> Result<Exit, Failure> {
+    match format {
+        Format::Json => Document::new("gate-plan", 1, PlanDocument::new(matrix, plan)).print()?,
+        Format::Text => print_text(&plan_text(matrix, plan))?,
+    }
+    Ok(Exit::Pass)
+}
+
+#[derive(Serialize)]
+struct PlanDocument<'p> {
+    matrix: &'p str,
+    candidate: &'p str,
+    baseline: &'p str,
+    reference: &'p str,
+    cells: Vec<CellEntry<'p>>,
+}
+
+#[derive(Serialize)]
+struct CellEntry<'p> {
+    id: &'p str,
+    model: &'p str,
+    precision: String,
+    context: usize,
+    probe: &'p str,
+    backend: Backend,
+    engine_role: &'static str,
+    run: bool,
+    why_not: Option<WhyNot<'p>>,
+}
+
+#[derive(Serialize)]
+struct WhyNot<'p> {
+    kind: &'static str,
+    reason: &'p str,
+}
+
+impl<'p> PlanDocument<'p> {
+    fn new(matrix: &'p MatrixSpec, plan: &'p Plan) -> Self {
+        Self {
+            matrix: &matrix.name,
+            candidate: &matrix.candidate,
+            baseline: &matrix.baseline,
+            reference: &matrix.reference,
+            cells: plan.cells.iter().map(CellEntry::new).collect(),
+        }
+    }
+}
+
+impl<'p> CellEntry<'p> {
+    fn new(PlannedCell { cell, disposition }: &'p PlannedCell) -> Self {
+        let why_not = match disposition {
+            Disposition::Run => None,
+            Disposition::NotApplicable(reason) => Some(WhyNot { kind: "not-applicable", reason }),
+            Disposition::Deselected(reason) => Some(WhyNot { kind: "deselected", reason }),
+        };
+        Self {
+            id: cell.id.as_str(),
+            model: &cell.model,
+            precision: cell.precision.to_string(),
+            context: cell.context,
+            probe: &cell.probe_name,
+            backend: cell.backend,
+            engine_role: "candidate",
+            run: why_not.is_none(),
+            why_not,
+        }
+    }
+}
+
+/// The plan for people: cells that run first, in run order, then the others with the reason once for all of them.
+fn plan_text(matrix: &MatrixSpec, plan: &Plan) -> String {
+    let mut text = format!(
+        "matrix {}: candidate {} against baseline {}, reference {}\n\nruns, in this order:\n",
+        matrix.name, matrix.candidate, matrix.baseline, matrix.reference
+    );
+    let runs = plan.runnable().count();
+    for cell in plan.runnable() {
+        line(&mut text, &format!("  {}", cell.id));
+    }
+    if runs == 0 {
+        line(&mut text, "  (nothing)");
+    }
+    let mut reasons: Vec<(&str, &str)> = Vec::new();
+    for planned in &plan.cells {
+        let reason = match &planned.disposition {
+            Disposition::Run => continue,
+            Disposition::NotApplicable(reason) => ("not applicable", reason.as_str()),
+            Disposition::Deselected(reason) => ("deselected", reason.as_str()),
+        };
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    for (kind, reason) in reasons {
+        line(&mut text, &format!("\n{kind}, {reason}:"));
+        for planned in &plan.cells {
+            if matches!(&planned.disposition, Disposition::NotApplicable(why) | Disposition::Deselected(why) if why == reason)
+            {
+                line(&mut text, &format!("  {}", planned.cell.id));
+            }
+        }
+    }
+    line(&mut text, &format!("\n{runs} of {} cells run", plan.cells.len()));
+    text
+}
+
+fn line(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("text grows");
+}

@@ -1,0 +1,131 @@
+//! How a command ends: its exit code, and the error that a person reads.
+
+use std::{error::Error, io::Write, process::ExitCode};
+
+use harness::{config::ConfigError, matrix::FilterError};
+
+use crate::output::printable;
+
+/// What the process tells its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "commands still to come end with the other codes"))]
+pub(crate) enum Exit {
+    /// All is well.
+    Pass = 0,
+    /// The gate failed, or a check found something.
+    Found = 1,
+    /// The command line or a configuration file is wrong.
+    Usage = 2,
+    /// A conflict waits for a person.
+    Conflict = 3,
+    /// Too noisy, not comparable, or a cell was skipped. Never green.
+    Inconclusive = 4,
+    /// A tool, the network or a disk failed.
+    Tool = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error on its way to a person.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The exit code that it leads to.
+    pub(crate) exit: Exit,
+    error: Box<dyn Error + Send + Sync>,
+    hint: Option<String>,
+}
+
+impl Failure {
+    /// An error with its exit code and what a person may try.
+    pub(crate) fn new(
+        exit: Exit,
+        error: impl Into<Box<dyn Error + Send + Sync>>,
+        hint: Option<String>,
+    ) -> Self {
+        Self { exit, error: error.into(), hint }
+    }
+
+    /// Writes the error, its causes and the hint. A cause of several lines, such as all problems of a file, keeps them.
+    pub(crate) fn print(&self, out: &mut dyn Write) {
+        let mut text = format!("error: {}\n", indented(&self.error.to_string(), "       "));
+        let mut cause = self.error.source();
+        while let Some(error) = cause {
+            text += &format!("  caused by: {}\n", indented(&error.to_string(), "             "));
+            cause = error.source();
+        }
+        if let Some(hint) = &self.hint {
+            text += &format!("  hint: {}\n", indented(hint, "        "));
+        }
+        // Nobody is left to tell when stderr is gone.
+        let _ = out.write_all(text.as_bytes());
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let hint = error.hint();
+        Self::new(Exit::Usage, error, hint)
+    }
+}
+
+impl From<FilterError> for Failure {
+    fn from(error: FilterError) -> Self {
+        let hint = format!("{} (`--plan` lists all cells)", error.suggestion);
+        Self::new(Exit::Usage, error, Some(hint))
+    }
+}
+
+fn indented(text: &str, indent: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join(&format!("\n{indent}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::config::{Problem, Problems};
+
+    use super::*;
+
+    fn printed(failure: &Failure) -> String {
+        let mut out = Vec::new();
+        failure.print(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn an_error_is_printed_with_its_causes_and_a_hint() {
+        let problem = |line, message: &str| Problem { line, column: 1, message: message.to_owned() };
+        let problems = Problems {
+            file: "matrices/nightly.toml".to_owned(),
+            list: vec![
+                problem(14, "unknown axis `quantisation`"),
+                problem(20, "unknown model \u{1b}[31mred"),
+            ],
+        };
+        let error = ConfigError::Invalid { what: "matrix `nightly`".to_owned(), problems };
+        insta::assert_snapshot!(printed(&error.into()), @r"
+        error: cannot read matrix `nightly`
+          caused by: matrices/nightly.toml:14:1: unknown axis `quantisation`
+                     matrices/nightly.toml:20:1: unknown model \u{1b}[31mred
+          hint: correct matrices/nightly.toml and try again
+        ");
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_design() {
+        let codes = [
+            (Exit::Pass, 0),
+            (Exit::Found, 1),
+            (Exit::Usage, 2),
+            (Exit::Conflict, 3),
+            (Exit::Inconclusive, 4),
+            (Exit::Tool, 5),
+        ];
+        for (exit, code) in codes {
+            assert_eq!(exit as u8, code);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The built program: what it says where, and the code that it ends with.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use serde_json::Value;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Runs the program in the repository with arguments that hold no spaces.
+#[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
+fn xtask(dir: &Path, args: &str) -> Output {
+    std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(args.split_whitespace())
+        .current_dir(dir)
+        .env_remove("CARGO_MANIFEST_DIR")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn plan_as_json_is_the_only_thing_on_stdout_and_stderr_is_silent() {
+    let output = xtask(&repository(), "gate --plan --format json");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stderr), "");
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["schema"], serde_json::json!({"name": "gate-plan", "version": 1}));
+    assert_eq!((&plan["candidate"], &plan["baseline"]), (&Value::from("patched"), &Value::from("published")));
+    let first = &plan["cells"][0];
+    assert_eq!(first["id"], "qwen3/source/8/logits/cpu");
+    let (keys, run): (Vec<&String>, _) = (first.as_object().unwrap().keys().collect(), &first["run"]);
+    assert_eq!(
+        keys,
+        ["id", "model", "precision", "context", "probe", "backend", "engine_role", "run", "why_not"]
+    );
+    assert_eq!(run, true);
+}
+
+#[test]
+fn a_filter_and_a_candidate_change_the_plan() {
+    let output = xtask(
+        &repository(),
+        "gate --plan --candidate published --filter */capital/cpu --filter llama/source/8",
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let plan = text(&output.stdout);
+    assert!(
+        plan.starts_with("matrix smoke: candidate published against baseline published, reference mlx-lm\n")
+    );
+    let runs = plan.split("\n\n").nth(1).unwrap();
+    for cell in ["llama/source/8/logits/cpu", "llama/source/8/greedy/cpu", "smollm2/source/0/capital/cpu"] {
+        assert!(runs.contains(cell), "{plan}");
+    }
+    assert!(!runs.contains("qwen3"), "{plan}");
+}
+
+#[test]
+fn the_checkout_is_found_from_a_folder_below_it() {
+    let output = xtask(&repository().join("harness/src"), "gate --plan");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+#[test]
+fn wrong_names_end_with_code_2_and_the_near_name() {
+    let cases = [
+        ("gate --plan --matrix smok", "error: there is no matrix `smok`\n  hint: did you mean `smoke`?\n"),
+        (
+            "gate --plan --candidate publishd",
+            "error: there is no build `publishd`\n  hint: did you mean `published`?\n",
+        ),
+        (
+            "gate --plan --filter qwen4",
+            "error: no cell matches filter `qwen4`\n  hint: did you mean `qwen3`? (`--plan` lists all cells)\n",
+        ),
+    ];
+    for (args, said) in cases {
+        let output = xtask(&repository(), args);
+        assert_eq!(output.status.code(), Some(2), "{args}");
+        assert_eq!(text(&output.stderr), said, "{args}");
+        assert_eq!(text(&output.stdout), "", "{args}");
+    }
+    for args in ["gate --paln", "", "gate --plan --format yaml", "gate --filter="] {
+        let output = xtask(&repository(), args);
+        assert_eq!(output.status.code(), Some(2), "{args}");
+        assert_eq!(text(&output.stdout), "", "{args}");
+    }
+}
+
+#[test]
+fn three_mistakes_in_a_matrix_are_reported_together_with_line_and_column() {
+    let smoke = fs::read_to_string(repository().join("matrices/smoke.toml")).unwrap();
+    let broken = smoke
+        .replacen("kv-heads = 2", "kv-heads = 3", 1)
+        .replacen("contexts = [64]", "contexts = [0]", 1)
+        .replacen("precisions", "quantisation", 1);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("broken.toml");
+    fs::write(&path, &broken).unwrap();
+    let output = xtask(&repository(), &format!("gate --plan --format json --matrix {}", path.display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stdout), "");
+    let said = text(&output.stderr).replace(path.to_str().unwrap(), "broken.toml");
+    insta::assert_snapshot!(said, @"
+    error: cannot read matrix `broken`
+      caused by: broken.toml:19:12: `kv-heads` must divide `heads`, and 3 does not divide 4
+                 broken.toml:104:1: `cells` lacks `precisions`
+                 broken.toml:106:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude
+                 broken.toml:114:13: probe `logits-short` needs a context of at least 1 token
+      hint: correct broken.toml and try again
+    ");
+}
+
+#[test]
+fn outside_a_checkout_the_error_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = xtask(dir.path(), "gate --plan");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("there is no Regraft checkout at or above"));
+}
+
+#[test]
+fn help_is_on_stdout_and_ends_with_code_0() {
+    let output = xtask(&repository(), "gate --help");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert!(text(&output.stdout).contains("--filter <PATTERN>"));
+}
