@@ -2,6 +2,8 @@
 
 use std::{io, path::PathBuf};
 
+use crate::tools::lock::LockError;
+
 /// Why a model folder could not be made or trusted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,6 +19,9 @@ pub enum ModelError {
         #[source]
         source: io::Error,
     },
+    /// The lock that keeps two processes from making one model could not be had.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// A synthetic model's shape cannot exist.
     #[error("synthetic model `{model}` cannot be made: {problem}")]
     Shape {
@@ -94,7 +99,7 @@ impl ModelError {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 "check who owns the folder; everything below target/regraft may be deleted".to_owned()
             }
-            Self::Io { .. } | Self::Weights { .. } => return None,
+            Self::Io { .. } | Self::Weights { .. } | Self::Lock(_) => return None,
             Self::Shape { .. } => {
                 "change the `[[model]]` entry of the matrix that names this model".to_owned()
             }

@@ -3,8 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Read},
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::ModelError;
+use crate::tools::{archive::file_sha256, lock::FileLock};
 
 /// The file that says what the folder holds.
 pub const MANIFEST: &str = "regraft-model.json";
@@ -91,7 +91,7 @@ pub fn inspect(folder: &Path, check: Check) -> Result<Found, ModelError> {
     else {
         return damaged(format!("it has no {MANIFEST} or no {COMPLETE}, so it was never finished"));
     };
-    if hex(&Sha256::digest(&manifest)).as_bytes() != complete.trim_ascii() {
+    if sha256(&manifest).as_bytes() != complete.trim_ascii() {
         return damaged(format!("{MANIFEST} is not what {COMPLETE} says"));
     }
     let manifest: Manifest = match serde_json::from_slice(&manifest) {
@@ -111,7 +111,7 @@ pub fn inspect(folder: &Path, check: Check) -> Result<Found, ModelError> {
         if size != record.size_bytes {
             return damaged(format!("{name} has {size} bytes, expected {}", record.size_bytes));
         }
-        if check == Check::Hashes && hash_file(&path)?.sha256 != record.sha256 {
+        if check == Check::Hashes && record_file(&path)?.sha256 != record.sha256 {
             return damaged(format!("{name} has another SHA-256 than when it was made"));
         }
     }
@@ -141,7 +141,7 @@ pub fn make(
     manifest.files = record_files(making.path())?;
     let text = serde_json::to_vec_pretty(&manifest).expect("a manifest is plain data");
     write(&making.path().join(MANIFEST), &text)?;
-    write(&making.path().join(COMPLETE), hex(&Sha256::digest(&text)).as_bytes())?;
+    write(&making.path().join(COMPLETE), sha256(&text).as_bytes())?;
 
     let place = root.join(folder_name);
     match fs::remove_dir_all(&place) {
@@ -154,35 +154,22 @@ pub fn make(
     Ok(manifest)
 }
 
-/// Waits until no other process makes `root/folder_name`, and keeps others waiting as long as the file lives.
+/// Waits until no other process makes `root/folder_name`, and keeps others waiting as long as the lock lives.
 ///
 /// # Errors
-/// [`ModelError::Io`].
-pub fn lock(root: &Path, folder_name: &str) -> Result<File, ModelError> {
-    fs::create_dir_all(root).map_err(io_error("make", root))?;
-    let path = root.join(format!(".{folder_name}.lock"));
-    let file = File::create(&path).map_err(io_error("write", &path))?;
-    file.lock().map_err(io_error("lock", &path))?;
-    Ok(file)
+/// [`ModelError::Lock`].
+pub fn lock(root: &Path, folder_name: &str, on_wait: impl FnOnce()) -> Result<FileLock, ModelError> {
+    Ok(FileLock::acquire(&root.join(format!(".{folder_name}.lock")), on_wait)?)
 }
 
 /// Size and SHA-256 of a file.
 ///
 /// # Errors
 /// [`ModelError::Io`].
-pub fn hash_file(path: &Path) -> Result<FileRecord, ModelError> {
-    let mut file = File::open(path).map_err(io_error("read", path))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    let mut size_bytes = 0;
-    loop {
-        let read = file.read(&mut buffer).map_err(io_error("read", path))?;
-        if read == 0 {
-            return Ok(FileRecord { size_bytes, sha256: hex(&hash.finalize()) });
-        }
-        hash.update(&buffer[..read]);
-        size_bytes += read as u64;
-    }
+pub fn record_file(path: &Path) -> Result<FileRecord, ModelError> {
+    let size_bytes = fs::metadata(path).map_err(io_error("read", path))?.len();
+    let sha256 = file_sha256(path).map_err(io_error("read", path))?;
+    Ok(FileRecord { size_bytes, sha256 })
 }
 
 /// Writes a whole file.
@@ -193,10 +180,10 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), ModelError> {
     fs::write(path, bytes).map_err(io_error("write", path))
 }
 
-/// Bytes in lower-case hexadecimal.
+/// The SHA-256 of bytes in memory, in hexadecimal.
 #[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
+    base16ct::lower::encode_string(&Sha256::digest(bytes))
 }
 
 /// Wraps what the system said about a path.
@@ -210,7 +197,7 @@ fn record_files(folder: &Path) -> Result<BTreeMap<String, FileRecord>, ModelErro
     for entry in fs::read_dir(folder).map_err(io_error("read", folder))? {
         let entry = entry.map_err(io_error("read", folder))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        files.insert(name, hash_file(&entry.path())?);
+        files.insert(name, record_file(&entry.path())?);
     }
     Ok(files)
 }

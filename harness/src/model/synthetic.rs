@@ -316,7 +316,7 @@ mod tests {
         for tensor in tensors(spec) {
             hash.update(tensor.data());
         }
-        crate::model::hex(&hash.finalize())
+        base16ct::lower::encode_string(&hash.finalize())
     }
 
     #[test]
