@@ -3,8 +3,15 @@
 
 use serde_json::{Value, json};
 
-use super::{Finding, Severity, logits::DECODE_DIVERGES, logits::LogitsComparison};
-use crate::config::spec::Thresholds;
+use super::{
+    Finding, Severity,
+    greedy::{DIVERGES, NEAR_TIE_NATS},
+    logits::{DECODE_DIVERGES, LogitsComparison},
+};
+use crate::{
+    config::spec::Thresholds,
+    engine::protocol::{Generated, Phase, Scored, Tokens},
+};
 
 /// What the counterfactual shows: the engine decodes as the reference does when each step starts on an empty cache.
 pub const NO_KV_CACHE: &str = "no-kv-cache";
@@ -44,6 +51,57 @@ pub fn explain(
                 "; the rows match neither the reference (mean KL {:.1e}) nor the reference without history (mean KL {:.1e})",
                 reference.mean_kl, without.mean_kl
             )
+        });
+    }
+}
+
+/// So many steps at least must be foretold before greedy ids count as explained.
+const FORETOLD_STEPS: usize = 3;
+
+/// Adds to a greedy divergence whether the reference without history, forced along the engine's own ids, foretells the
+/// engine's choice at every decode step (a tie counts as foretold).
+pub fn explain_greedy(
+    findings: &mut [Finding],
+    engine: (&Tokens, &Generated),
+    counterfactual: (&[u32], usize, &Scored),
+) {
+    let (prompt, generated) = engine;
+    let (ids, prefill_len, scored) = counterfactual;
+    let along_own_ids =
+        prefill_len == prompt.ids.len() && ids.iter().eq(prompt.ids.iter().chain(&generated.ids));
+    if !along_own_ids {
+        return;
+    }
+    let steps: Vec<bool> = scored
+        .positions
+        .iter()
+        .filter(|p| p.phase == Phase::Decode)
+        .filter_map(|p| {
+            let chosen = *ids.get(p.position + 1)?;
+            let first = p.top.first()?;
+            let foretold = p.top.iter().find(|t| t.id == chosen);
+            Some(foretold.is_some_and(|t| first.logprob - t.logprob < NEAR_TIE_NATS))
+        })
+        .collect();
+    let hits = steps.iter().filter(|hit| **hit).count();
+    let explained = hits == steps.len() && hits >= FORETOLD_STEPS;
+    for finding in findings.iter_mut().filter(|f| f.code == DIVERGES) {
+        let Value::Object(evidence) = &mut finding.evidence else { continue };
+        evidence.insert("diagnosis".into(), json!(if explained { NO_KV_CACHE } else { "unknown" }));
+        evidence.insert(
+            "separation".into(),
+            json!({
+                "steps": steps.len(),
+                "foretold_by_reference_without_history": hits,
+                "runner_up": "some other fault of decoding: the reference without history would not foretell every step",
+            }),
+        );
+        finding.message.push_str(&if explained {
+            format!(
+                "; {NO_KV_CACHE_SENTENCE}: the reference without history foretells all {hits} of its steps"
+            )
+        } else {
+            format!("; the reference without history foretells {hits} of its {} steps", steps.len())
         });
     }
 }

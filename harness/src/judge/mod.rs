@@ -1,11 +1,12 @@
 //! What is wrong with an observation: pure functions over what engines did at one cell, so that a finished run can be
-//! judged again. [`judge_cell`] is the way in; [`wants_counterfactual`] says whether one more reference run would name
-//! the cause. Whether a pin may move is the next stage's question.
+//! judged again. [`judge_cell`] is the way in; [`counterfactual_of`] says whether one more reference run would name the
+//! cause. Whether a pin may move is the next stage's question.
 //!
 //! ```text
 //! let mut seen = CellObservations { candidate, baseline, reference, ..Default::default() };
-//! if judge::wants_counterfactual(&cell, &seen, &thresholds) {
-//!     seen.reference_without_history = Some(/* the reference scored again with History::None */);
+//! if let Some(role) = judge::counterfactual_of(&cell, &seen, &thresholds) {
+//!     // The reference, scored again with `History::None` along `ForcedIds::of` what that role measured.
+//!     seen.reference_without_history = Some(observe_counterfactual(…)?);
 //! }
 //! let judgement = judge::judge_cell(&cell, &seen, &thresholds);
 //! // then: verdict::decide(&[PlannedCell { cell, run: CellRun::Ran { seen, judgement } }, …]) -> Decision
@@ -47,7 +48,7 @@ pub struct CellObservations {
     pub baseline: Option<Observation>,
     /// The independent implementation; absent where none was planned.
     pub reference: Option<Observation>,
-    /// The reference once more with `History::None`, when [`wants_counterfactual`] asked for it.
+    /// The reference once more with `History::None`, when [`counterfactual_of`] asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_without_history: Option<Observation>,
     /// The MLX version that each role's build claims to have been built against, where it is known.
@@ -193,14 +194,25 @@ pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds)
     judgement
 }
 
-/// Whether a run of the reference with `History::None` could name the cause of what was seen: a decode phase left a
-/// usable reference.
+/// Whose ids the reference should be forced along with `History::None`, where that run could name the cause of what was
+/// seen: a build whose decode steps leave a usable reference, the candidate before the baseline.
+pub fn counterfactual_of(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> Option<Role> {
+    let judgement = judge_cell(cell, seen, thresholds);
+    BUILDS.into_iter().find(|role| {
+        let subject = Subject::from(*role);
+        judgement.reference == ReferenceState::Usable
+            && judgement.findings.iter().any(|f| {
+                f.subject == subject
+                    && (f.code == logits::DECODE_DIVERGES
+                        // The first id comes from the prefill, which has its history in any case.
+                        || (f.code == greedy::DIVERGES && f.evidence["index"] != json!(0)))
+            })
+    })
+}
+
+/// Whether [`counterfactual_of`] names anybody.
 pub fn wants_counterfactual(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> bool {
-    matches!(cell.probe, Probe::Logits { .. })
-        && judge_cell(cell, seen, thresholds).logits.iter().any(|c| {
-            c.against == Against::Reference
-                && c.decode.as_ref().is_some_and(|d| !d.exceeds(thresholds).is_empty())
-        })
+    counterfactual_of(cell, seen, thresholds).is_some()
 }
 
 /// The parts of a logits observation.
@@ -290,7 +302,10 @@ fn compare_with_reference(
         }
     }
     if let (Some(e), Some(r)) = (generation(engine), generation(reference)) {
-        let (comparison, found) = greedy::judge(role, Against::Reference, e, r, &engine.eos_ids);
+        let (comparison, mut found) = greedy::judge(role, Against::Reference, e, r, &engine.eos_ids);
+        if let Some(without) = seen.reference_without_history.as_ref().and_then(scored) {
+            diagnosis::explain_greedy(&mut found, e, without);
+        }
         out.findings.extend(found);
         out.greedy.extend(comparison);
     }
@@ -455,6 +470,20 @@ mod tests {
         let f = &j.findings[0];
         assert_eq!(f.evidence["index"], json!(1), "the first id comes from the prefill and agrees");
         assert!(f.evidence["texts"]["marked"].as_str().unwrap().contains("[-"));
+    }
+
+    #[test]
+    fn greedy_ids_are_explained_by_the_reference_without_history() {
+        let cell = greedy_cell("m");
+        for (fault, diagnosis) in [(Fault::NoHistory, Some("no-kv-cache")), (Fault::OffByOne, None)] {
+            let mut s = seen(&cell, Some(fault), SOUND, SOUND);
+            assert_eq!(counterfactual_of(&cell, &s, &thresholds()), Some(Role::Candidate));
+            s.reference_without_history = Some(toy::without_history(s.candidate.as_ref().unwrap()));
+            let j = judged(&cell, &s);
+            assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["greedy-diverges"]);
+            assert_eq!(diagnosis::named(&j.findings[0]), diagnosis, "{}", j.findings[0].message);
+            assert_eq!(j.findings[0].evidence["separation"]["steps"], json!(toy::STEPS - 1));
+        }
     }
 
     #[test]

@@ -121,6 +121,16 @@ pub(crate) fn observe(cell: &Cell, role: Role, engine: &str, fault: Fault) -> Ob
     }
 }
 
+/// What the reference without history says along what an engine generated.
+pub(crate) fn without_history(engine: &Observation) -> Observation {
+    let Some(Measured::Generation { prompt, generated }) = &engine.measured else { unreachable!() };
+    let ids: Vec<u32> = prompt.ids.iter().chain(&generated.ids).copied().collect();
+    let positions = (CONTEXT - 1..ids.len()).map(|p| scored_position(&ids, p, Fault::NoHistory)).collect();
+    let scored = Scored { positions, prefill_s: 0.25, decode_s: 0.5 };
+    let measured = Some(Measured::Logits { ids, prefill_len: CONTEXT, scored });
+    Observation { role: Role::Reference, engine: "mlx-lm".into(), measured, ..engine.clone() }
+}
+
 /// A task's answer with these ids; each choice is certain.
 pub(crate) fn answer(text: &str, ids: &[u32]) -> Measured {
     Measured::Generation {
