@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
+    near::suggestion,
     reader::{Document, Keys, Problems, Table},
     spec::{BuildSpec, CrateSource, MlxSource},
 };
@@ -18,11 +19,11 @@ const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "crates"]);
 const MLX: Keys = Keys::new(&["wheel"]);
 const CRATE: Keys = Keys::new(&["version", "patches"]);
 
-/// Reads the text of a builds file.
+/// Reads the text of a builds file; `stacks` are the folders of patch stacks that it may name.
 ///
 /// # Errors
 /// Every mistake of the file.
-pub fn parse_builds(file: &str, text: &str) -> Result<Vec<BuildSpec>, Problems> {
+pub fn parse_builds(file: &str, text: &str, stacks: &[&str]) -> Result<Vec<BuildSpec>, Problems> {
     let document = Document::parse(file, text);
     let root = document.root(ROOT);
     let tables = root.tables("build", BUILD);
@@ -30,7 +31,7 @@ pub fn parse_builds(file: &str, text: &str) -> Result<Vec<BuildSpec>, Problems> 
         root.problem(root.span(), "the file holds no `[[build]]`");
     }
     let mut seen = BTreeMap::new();
-    let builds: Vec<Option<BuildSpec>> = tables.iter().map(|table| build(table, &mut seen)).collect();
+    let builds: Vec<Option<BuildSpec>> = tables.iter().map(|table| build(table, stacks, &mut seen)).collect();
     document.finish(builds.into_iter().collect())
 }
 
@@ -68,7 +69,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-fn build(table: &Table<'_, '_>, seen: &mut BTreeMap<String, usize>) -> Option<BuildSpec> {
+fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usize>) -> Option<BuildSpec> {
     let name = unique_name(table, "builds", seen);
     let summary = table.required::<String>("summary");
     let dialects: Vec<(&str, (&str, Keys))> =
@@ -84,7 +85,17 @@ fn build(table: &Table<'_, '_>, seen: &mut BTreeMap<String, usize>) -> Option<Bu
             .map(|krate| {
                 let table = crates.required_table(krate, CRATE)?;
                 let version = version(&table, "version");
-                let patches = table.optional::<String>("patches").map(Spanned::into_inner);
+                let patches = table.optional::<String>("patches");
+                if let Some(stack) = &patches
+                    && !stacks.contains(&stack.get_ref().as_str())
+                {
+                    let hint = suggestion(stack.get_ref(), "stacks", stacks);
+                    table.problem(
+                        stack.span(),
+                        format!("unknown patch stack {}; {hint}", quoted(stack.get_ref())),
+                    );
+                }
+                let patches = patches.map(Spanned::into_inner);
                 Some(((*krate).to_owned(), CrateSource { version: version?, patches }))
             })
             .collect();
@@ -133,9 +144,11 @@ safemlx = { version = "0.1.3", patches = "safemlx" }
 safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
 "#;
 
+    const STACKS: &[&str] = &["safemlx", "safemlx-lm", "safemlx-sys"];
+
     #[test]
     fn a_build_is_read_with_its_sources() {
-        let builds = parse_builds("builds.toml", PUBLISHED).unwrap();
+        let builds = parse_builds("builds.toml", PUBLISHED, STACKS).unwrap();
         assert_eq!(builds.len(), 1);
         assert_eq!(builds[0].mlx, MlxSource::Wheel("0.31.2".to_owned()));
         assert_eq!(
@@ -151,8 +164,10 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
             .replace("safemlx-lm = { version = \"0.4.1\" }\n", "")
             .replace("0.1.3\", patches = \"safemlx\" ", "^0.1\", patch = \"safemlx\" ")
             .replace("wheel =", "whel =");
+        let fourth =
+            PUBLISHED.replace("\"published\"", "\"fourth\"").replace("= \"safemlx-sys\"", "= \"safemlx-sy\"");
         let third = PUBLISHED.replace("\"published\"", "\"a/b\"").replace("lm-0.4\"", "lm-0.5\"");
-        insta::assert_snapshot!(parse_builds("builds.toml", &format!("{PUBLISHED}{second}{third}")).unwrap_err(), @r#"
+        insta::assert_snapshot!(parse_builds("builds.toml", &format!("{PUBLISHED}{second}{third}{fourth}"), STACKS).unwrap_err(), @r#"
         builds.toml:13:8: there are two builds named `published`
         builds.toml:16:7: `mlx` lacks `wheel`
         builds.toml:16:9: unknown key `whel`; did you mean `wheel`?
@@ -161,11 +176,12 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
         builds.toml:18:31: unknown key `patch`; did you mean `patches`?
         builds.toml:22:8: "a/b" is no name: use lower-case letters, digits, `-`, `.` and `_`, a letter or digit first
         builds.toml:24:11: unknown value `safemlx-lm-0.5` of `dialect`; did you mean `safemlx-lm-0.4`?
+        builds.toml:39:46: unknown patch stack "safemlx-sy"; did you mean `safemlx-sys`?
         "#);
     }
 
     #[test]
     fn a_file_without_builds_is_a_mistake() {
-        insta::assert_snapshot!(parse_builds("builds.toml", "").unwrap_err(), @"builds.toml:1:1: the file holds no `[[build]]`");
+        insta::assert_snapshot!(parse_builds("builds.toml", "", STACKS).unwrap_err(), @"builds.toml:1:1: the file holds no `[[build]]`");
     }
 }

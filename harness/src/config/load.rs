@@ -1,6 +1,7 @@
 //! Finds configuration files below a repository root and reads them.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
@@ -23,7 +24,9 @@ const BUILDS: &str = "builds";
 /// When the file cannot be read or holds mistakes.
 pub fn load_builds(root: &Path) -> Result<Vec<BuildSpec>, ConfigError> {
     let path = root.join(MATRICES).join(format!("{BUILDS}.toml"));
-    read(root, &path, "the builds".to_owned(), parse_builds)
+    let stacks = names_in(&root.join("patches"), |path| path.is_dir().then(|| path.file_name()).flatten());
+    let stacks: Vec<&str> = stacks.iter().map(String::as_str).collect();
+    read(root, &path, "the builds".to_owned(), |file, text| parse_builds(file, text, &stacks))
 }
 
 /// Reads a matrix by its name below `matrices/`, or by a path (anything with a slash or the ending `.toml`, relative
@@ -65,14 +68,20 @@ fn unknown(kind: &'static str, name: &str, things: &str, known: &[&str]) -> Conf
 }
 
 fn matrix_names(root: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(root.join(MATRICES)) else { return Vec::new() };
-    let mut names: Vec<String> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
-        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
-        .filter(|name| name != BUILDS)
-        .collect();
+    let mut names = names_in(&root.join(MATRICES), |path| match path.extension() {
+        Some(ending) if ending == "toml" => path.file_stem(),
+        _ => None,
+    });
+    names.retain(|name| name != BUILDS);
+    names
+}
+
+/// The sorted names that `name_of` finds in a folder; none when the folder cannot be read, which then is what the
+/// person is told: that nothing of the name is known.
+fn names_in(folder: &Path, name_of: impl Fn(&Path) -> Option<&OsStr>) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.flatten().filter_map(|entry| Some(name_of(&entry.path())?.to_str()?.to_owned())).collect();
     names.sort();
     names
 }

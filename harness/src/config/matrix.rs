@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     engine::protocol::Precision,
+    judge::text::SIGNALS,
     matrix::cell::{Backend, CellId, Probe},
 };
 
@@ -292,6 +293,11 @@ fn probe(
             }
             let max_tokens = at_least_one(table, "max-tokens");
             let allow = table.optional_list::<String>("allow");
+            for signal in allow.iter().flat_map(Spanned::get_ref) {
+                if !SIGNALS.contains(&signal.get_ref().as_str()) {
+                    table.problem(signal.span(), unknown("signal", signal.get_ref(), "signals", &SIGNALS));
+                }
+            }
             prompt.zip(expect).zip(max_tokens).map(|((prompt, expect), max_tokens)| Probe::Task {
                 prompt: prompt.into_inner(),
                 expect: inner(expect),
@@ -647,6 +653,7 @@ relative-l2 = 2e-3
             ("decode-steps = 16", "decode-steps = 4000"),
             ("expect = [\"Paris\"]", "expect = []"),
             ("expect = [\"Paris\"]", "expect = [\" \"]"),
+            ("max-tokens = 24", "max-tokens = 24\nallow = [\"run\", \"compresion\"]"),
             ("models = [\"small\"]", "models = [\"smal\"]"),
             ("models = [\"small\"]", "models = [\"small\", \"qwen3\"]"),
             ("contexts = [8, 300]", "contexts = [8, 0]"),
@@ -696,6 +703,9 @@ relative-l2 = 2e-3
           37:10: `expect` is empty
         expect = [" "]
           37:11: an empty text in `expect` is in every answer
+        max-tokens = 24
+        allow = ["run", "compresion"]
+          39:17: unknown signal `compresion`; did you mean `compression`?
         models = ["smal"]
           49:11: unknown model `smal`; did you mean `small`?
         models = ["small", "qwen3"]
