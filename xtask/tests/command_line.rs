@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the repository").to_owned()
 }
 
 /// Runs the program in the repository with arguments that hold no spaces.
@@ -20,11 +20,11 @@ fn xtask(dir: &Path, args: &str) -> Output {
         .current_dir(dir)
         .env_remove("CARGO_MANIFEST_DIR")
         .output()
-        .unwrap()
+        .expect("the program starts")
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+    String::from_utf8(bytes.to_vec()).expect("output is text")
 }
 
 #[test]
