@@ -274,7 +274,8 @@ fn a_checkpoint_that_does_not_fit_is_refused() {
     for model_type in ["qwen3", "llama"] {
         let mut runner = Runner::start();
         let victim = "model.layers.1.self_attn.k_proj.weight";
-        let faults: [(&str, fn(&mut Tensors, &str)); 3] = [
+        type Fault = fn(&mut Tensors, &str);
+        let faults: [(&str, Fault); 3] = [
             ("1 missing (model.layers.1.self_attn.k_proj.weight)", |all, victim| {
                 all.remove(victim);
             }),
