@@ -152,7 +152,10 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
             row.as_ref().map_or(0, |r| r.iter().filter(|x| !x.is_finite()).count()).max(p.non_finite);
         if non_finite > 0 {
             bad.push((p.position, non_finite));
-        } else if row.as_ref().map_or_else(|| flat(&p.top), |r| r.len() > 1 && r.iter().all(|x| *x == r[0])) {
+        } else if row
+            .as_ref()
+            .map_or_else(|| flat(&p.top, o.vocab_size), |r| r.len() > 1 && r.iter().all(|x| *x == r[0]))
+        {
             constant.push(p.position);
         }
     }
@@ -207,7 +210,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
             json!({ "index": step, "command": o.command }),
         ));
     }
-    if let Some(step) = g.top.iter().position(|top| flat(top)) {
+    if let Some(step) = g.top.iter().position(|top| flat(top, o.vocab_size)) {
         out.push(finding(
             o,
             "constant-logits",
@@ -220,9 +223,11 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     out
 }
 
-/// Three or more most likely ids with one and the same log-probability: the mark of a constant row.
-fn flat(top: &[TopToken]) -> bool {
-    top.len() >= 3 && top.iter().all(|t| t.logprob == top[0].logprob)
+/// Most likely ids that share the log-probability of one among all ids: the mark of a constant row.
+#[expect(clippy::cast_precision_loss, reason = "vocabularies are far below 2^52")]
+fn flat(top: &[TopToken], vocab_size: Option<usize>) -> bool {
+    let equal = top.len() >= 3 && top.iter().all(|t| t.logprob == top[0].logprob);
+    equal && vocab_size.is_none_or(|n| (top[0].logprob + (n as f64).ln()).abs() < 0.01)
 }
 
 fn beyond_vocabulary(o: &Observation, ids: impl Iterator<Item = u32>) -> Option<Finding> {

@@ -200,7 +200,6 @@ pub fn findings(
                 "first_row": first,
                 "right_top": top_of(right, first.position),
                 "engine_top": top_of(engine, first.position),
-                "kl_by_position": steps.iter().map(|r| json!([r.position, r.kl])).collect::<Vec<_>>(),
             }),
         });
     }
@@ -389,4 +388,126 @@ fn phase_metrics(rows: &[RowMetrics], phase: Phase, margin: f64) -> Option<Phase
         cosine: rows.iter().map(|r| r.cosine).fold(1.0, f64::min),
         max_logit_gap: rows.iter().map(|r| r.max_logit_gap).fold(0.0, f64::max),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::toy::{full_row, thresholds};
+
+    /// Rows from a small generator with a printed seed, so that a failure can be repeated.
+    fn random_rows(seed: u64, rows: usize, vocab: usize) -> Vec<Vec<f32>> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1 << 24) as f32
+        };
+        // Twelve uniform values make nearly a normal one.
+        (0..rows)
+            .map(|_| (0..vocab).map(|_| ((0..12).map(|_| next()).sum::<f32>() - 6.0) * 3.0).collect())
+            .collect()
+    }
+
+    fn scored(rows: &[Vec<f32>]) -> Scored {
+        let positions = rows
+            .iter()
+            .enumerate()
+            .map(|(position, row)| ScoredPosition {
+                position,
+                phase: if position < 2 { Phase::Prefill } else { Phase::Decode },
+                non_finite: 0,
+                next_logprob: None,
+                top: vec![],
+                logits_f32: Some(full_row(row)),
+            })
+            .collect();
+        Scored { positions, prefill_s: 0.0, decode_s: 0.0 }
+    }
+
+    fn compared(engine: &[Vec<f32>], right: &[Vec<f32>]) -> LogitsComparison {
+        let ids: Vec<u32> = (0..right.len() as u32).collect();
+        let (e, r) = (scored(engine), scored(right));
+        compare(Role::Candidate, Against::Reference, (&ids, 2, &e), (&ids, 2, &r), 0.25).unwrap()
+    }
+
+    #[test]
+    fn identical_rows_measure_zero_and_scaled_noise_stays_inside_the_thresholds() {
+        for seed in 1..20 {
+            let right = random_rows(seed, 6, 500);
+            let same = compared(&right, &right);
+            assert!(
+                same.rows.iter().all(|r| r.kl == 0.0 && r.relative_l2 == 0.0 && r.cosine == 1.0),
+                "seed {seed}"
+            );
+            let noise = random_rows(seed + 1000, 6, 500);
+            let near: Vec<Vec<f32>> = right
+                .iter()
+                .zip(&noise)
+                .map(|(row, n)| row.iter().zip(n).map(|(x, e)| x + 1e-5 * e).collect())
+                .collect();
+            for phase in [Phase::Prefill, Phase::Decode] {
+                let c = compared(&near, &right);
+                let exceeded = c.of_phase(phase).unwrap().exceeds(&thresholds());
+                assert!(exceeded.is_empty(), "seed {seed}: {exceeded:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn any_two_swapped_logits_are_seen_where_they_are() {
+        for seed in 1..60 {
+            let right = random_rows(seed, 6, 500);
+            let (a, b) = ((seed as usize * 37) % 500, (seed as usize * 101 + 7) % 500);
+            let at = 2 + seed as usize % 4;
+            let apart = (right[at][a] - right[at][b]).abs();
+            if a == b || apart < 0.5 {
+                continue;
+            }
+            let mut engine = right.clone();
+            engine[at].swap(a, b);
+            let c = compared(&engine, &right);
+            assert!(c.prefill.as_ref().unwrap().exceeds(&thresholds()).is_empty());
+            assert!(
+                !c.decode.as_ref().unwrap().exceeds(&thresholds()).is_empty(),
+                "seed {seed}: {a} and {b}"
+            );
+            assert_eq!(c.first_diverging(Phase::Decode, &thresholds()).unwrap().position, at, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn rows_moved_by_one_position_are_seen_from_the_first_on() {
+        for seed in 1..20 {
+            let rows = random_rows(seed, 7, 500);
+            let c = compared(&rows[1..], &rows[..6]);
+            assert_eq!(c.first_diverging(Phase::Decode, &thresholds()).unwrap().position, 2, "seed {seed}");
+            assert!(c.decode.unwrap().mean_kl > 1.0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_compared_says_why() {
+        let rows = random_rows(1, 4, 50);
+        let (ids, other) = ([0, 1, 2, 3], [0, 1, 2, 9]);
+        let whole = scored(&rows);
+        let compare = |e: (&[u32], usize, &Scored), r: (&[u32], usize, &Scored)| {
+            compare(Role::Candidate, Against::Reference, e, r, 0.25)
+        };
+        assert_eq!(compare((&other, 2, &whole), (&ids, 2, &whole)), Err(Incomparable::DifferentIds));
+        assert_eq!(compare((&ids, 3, &whole), (&ids, 2, &whole)), Err(Incomparable::DifferentIds));
+        let mut summary = whole.clone();
+        summary.positions[1].logits_f32 = None;
+        assert_eq!(compare((&ids, 2, &summary), (&ids, 2, &whole)), Err(Incomparable::RowNotRecorded(1)));
+        for broken in ["not base64!", "AAA=", ""] {
+            let mut bad = whole.clone();
+            bad.positions[0].logits_f32 = Some(broken.into());
+            let found = compare((&ids, 2, &bad), (&ids, 2, &whole));
+            assert!(matches!(found, Err(Incomparable::EngineAtFault(_))), "{broken:?}: {found:?}");
+        }
+        let short = scored(&random_rows(1, 4, 49));
+        let found = compare((&ids, 2, &short), (&ids, 2, &whole));
+        assert!(matches!(found, Err(Incomparable::EngineAtFault(_))), "{found:?}");
+    }
 }
