@@ -48,7 +48,7 @@ pub const SUMMARY_FILE: &str = "summary.md";
 pub const OBSERVATIONS_FILE: &str = "observations.json.gz";
 
 /// Most likely ids that `report.json` keeps of a scored position.
-const TOP_OF_POSITION: usize = 5;
+const TOP_OF_POSITION: usize = 3;
 /// Most likely ids that `report.json` keeps of a generated id.
 const TOP_OF_GENERATED: usize = 2;
 
@@ -265,13 +265,17 @@ impl Report {
         report
     }
 
-    /// The record as text: sorted keys, two spaces, one newline at the end.
+    /// The record as text: sorted keys, indented by one space for its size's sake, one newline at the end.
     pub fn to_json(&self) -> String {
         let mut value = serde_json::to_value(self).expect("a report has string keys and finite numbers");
         value.sort_all_objects();
-        let mut text = serde_json::to_string_pretty(&value).expect("a value is always text");
-        text.push('\n');
-        text
+        let mut bytes = Vec::new();
+        let formatter = serde_json::ser::PrettyFormatter::with_indent(b" ");
+        value
+            .serialize(&mut serde_json::Serializer::with_formatter(&mut bytes, formatter))
+            .expect("a value is always text");
+        bytes.push(b'\n');
+        String::from_utf8(bytes).expect("JSON is UTF-8")
     }
 }
 
@@ -656,6 +660,24 @@ mod tests {
         let row = scored.positions[0].logits_f32.as_ref().unwrap();
         let digest = &report.cells[0].row_digests["reference"][&scored.positions[0].position];
         assert_eq!(*digest, base16ct::lower::encode_string(&Sha256::digest(row)));
+    }
+
+    #[test]
+    fn a_record_of_forty_cells_with_real_rows_stays_small() {
+        let cell = logits_cell("qwen3");
+        let mut s = seen(&cell, SOUND, LOST, SOUND);
+        // The rows of a vocabulary of 49,152; the judge's work on them is not what is asked here.
+        let row = "A".repeat(49_152 * 4 * 4 / 3);
+        let judgement = judge_cell(&cell, &s, &thresholds());
+        for o in [&mut s.candidate, &mut s.baseline, &mut s.reference].into_iter().flatten() {
+            let Some(Measured::Logits { scored, .. }) = &mut o.measured else { unreachable!() };
+            scored.positions.iter_mut().for_each(|p| p.logits_f32 = Some(row.clone()));
+        }
+        let run = CellRun::Ran { seen: Box::new(s), judgement: Box::new(judgement) };
+        let one = [PlannedCell { cell, run }];
+        let report = Report::new(input("patched"), &one, &decide(&one));
+        let bytes = report.to_json().len();
+        assert!(bytes * 40 < 2_000_000, "{bytes} bytes a cell");
     }
 
     #[test]
