@@ -307,7 +307,7 @@ fn a_checkpoint_that_does_not_fit_is_refused() {
 #[test]
 fn folders_that_cannot_be_loaded_say_why() {
     type Fault = fn(&Path);
-    let faults: [(Fault, EngineErrorKind, &str); 6] = [
+    let faults: [(Fault, EngineErrorKind, &str); 7] = [
         (|dir| fs::remove_file(dir.join("config.json")).unwrap(), EngineErrorKind::BadModel, "config.json"),
         (
             |dir| {
@@ -319,7 +319,16 @@ fn folders_that_cannot_be_loaded_say_why() {
             "the header describes",
         ),
         (|dir| edit_config(dir, "model_type", json!("abacus")), EngineErrorKind::UnsupportedModel, "abacus"),
-        (|dir| edit_config(dir, "vocab_size", json!(-3)), EngineErrorKind::BadModel, "vocab_size is -3"),
+        (
+            |dir| edit_config(dir, "vocab_size", json!(-3)),
+            EngineErrorKind::BadModel,
+            "vocab_size cannot be -3",
+        ),
+        (
+            |dir| edit_config(dir, "rope_scaling", json!({"rope_type": "bogus"})),
+            EngineErrorKind::UnsupportedModel,
+            "bogus",
+        ),
         (
             |dir| edit_config(dir, "head_dim", json!("wide")),
             EngineErrorKind::BadModel,

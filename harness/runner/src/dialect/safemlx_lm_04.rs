@@ -234,12 +234,20 @@ fn read_config(model_dir: &Path) -> Result<Value, EngineError> {
     let config: Value = serde_json::from_slice(&text).map_err(|why| {
         bad_model(format!("cannot parse the model configuration {}: {why}", path.display()))
     })?;
-    // The library asserts or divides by these.
-    for key in ["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"] {
-        if let Some(value) = config.get(key)
-            && !value.as_i64().is_some_and(|value| (1..=i64::from(i32::MAX)).contains(&value))
+    // The library asserts, divides by and sizes tensors with these. Llama reads 0 in the last two as "derive it".
+    for (key, least) in [
+        ("vocab_size", 1),
+        ("hidden_size", 1),
+        ("intermediate_size", 1),
+        ("num_hidden_layers", 1),
+        ("num_attention_heads", 1),
+        ("num_key_value_heads", 0),
+        ("head_dim", 0),
+    ] {
+        if let Some(number) = config.get(key).and_then(Value::as_i64)
+            && !(least..=i64::from(i32::MAX)).contains(&number)
         {
-            return Err(bad_model(format!("{}: {key} is {value}, not a positive number", path.display())));
+            return Err(bad_model(format!("{}: {key} cannot be {number}", path.display())));
         }
     }
     Ok(config)
@@ -261,15 +269,19 @@ fn model_kind(config: &Value, model_dir: &Path) -> Result<ModelKind, EngineError
 /// strict itself. The loaders of the others skip what they do not find, and keep whatever shape a file has.
 fn wanted_shapes(kind: ModelKind, model_dir: &Path, stream: &Stream) -> Result<Option<Shapes>, EngineError> {
     let refuse = |error| load_error(model_dir, error);
+    let lay_out = |why: Exception| {
+        let message = format!("cannot make the model configured in {}: {}", model_dir.display(), why.what());
+        error(EngineErrorKind::UnsupportedModel, message)
+    };
     match kind {
         ModelKind::Llama => {
             let args = llama::get_llama_model_args(model_dir).map_err(refuse)?;
-            let model = llama::Model::new(args, stream).map_err(exception)?;
+            let model = llama::Model::new(args, stream).map_err(lay_out)?;
             Ok(Some(parameter_shapes(&model)))
         }
         ModelKind::Qwen3 => {
             let args = qwen3::get_qwen3_model_args(model_dir).map_err(refuse)?;
-            let model = qwen3::Model::new(args, stream).map_err(exception)?;
+            let model = qwen3::Model::new(args, stream).map_err(lay_out)?;
             Ok(Some(parameter_shapes(&model)))
         }
         ModelKind::Gemma4 | ModelKind::NemotronH | ModelKind::Qwen35Moe => Ok(None),
