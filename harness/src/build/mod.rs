@@ -1,5 +1,20 @@
 //! From an empty directory to an engine that can be started, with a record of everything that went in.
 
 pub mod artifact;
+pub mod blas;
+pub mod compile;
+pub mod digest;
+pub mod doctor;
+pub mod layout;
+pub mod provision;
+pub mod recipe;
+pub mod reference;
+pub mod requirements;
+mod steps;
+pub mod store;
 
 pub use artifact::{Artifact, Provenance};
+pub use compile::{BuildError, build};
+pub use layout::Layout;
+pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_wheel, package_file, provision};
+pub use reference::reference_artifact;

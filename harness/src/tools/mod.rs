@@ -1,6 +1,7 @@
 //! The outside world, one door a tool. No stage of the pipeline is known here.
 
 pub mod archive;
+pub mod cargo;
 pub mod child;
 pub mod clock;
 pub mod git;
@@ -8,3 +9,4 @@ pub mod host;
 pub mod lock;
 pub mod memory;
 pub mod process;
+pub mod python;

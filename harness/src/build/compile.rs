@@ -1,0 +1,649 @@
+//! Builds a runner: patched copies of the crates, a scratch copy of the runner's package, the official MLX library, one
+//! shared cargo target folder. An equal build is found again by its digest.
+
+use std::{
+    env, fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    build::{
+        artifact::{Artifact, Provenance},
+        digest::{self, sha256_hex},
+        layout::Layout,
+        provision::{self, MlxWheel, ProvisionError, Toolbox},
+        recipe::{self, CratePlan, OwnSources, PatchFile, Toolchain},
+        steps::{Phase, step},
+        store::{self, Made, StoreError},
+    },
+    config::spec::{BuildSpec, MlxSource},
+    event::{Event, EventSink},
+    tools::{
+        archive::{self, ArchiveError},
+        cargo, clock,
+        git::apply::{self, ApplyError},
+        lock::{FileLock, LockError},
+        process::{Invocation, ProcessError},
+    },
+};
+
+/// The runner's program, as its package names it.
+const PROGRAM: &str = "regraft-runner";
+const RECORD: &str = "record.json";
+
+/// Parts of the runner's package that do not reach its program.
+const NOT_BUILT: [&str; 2] = ["target", "tests"];
+
+/// Compiler variables that change what is made; they are kept, and recorded when set.
+const FLAGS: [&str; 8] =
+    ["CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "MACOSX_DEPLOYMENT_TARGET", "RUSTC_WRAPPER"];
+
+/// Why there is no artifact.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A crate or version is not in the runner's lock.
+    #[error(
+        "build `{build}` wants {package} {version}, which the runner's lock does not hold (it holds: {})",
+        if .locked.is_empty() { "none".to_owned() } else { .locked.join(", ") }
+    )]
+    NotLocked {
+        /// The build.
+        build: String,
+        /// The crate.
+        package: String,
+        /// The version it wants.
+        version: String,
+        /// The versions that are locked.
+        locked: Vec<String>,
+    },
+    /// A patch folder is missing or empty.
+    #[error("`{}` holds no numbered patch", .folder.display())]
+    NoPatches {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The runner has no feature for a dialect.
+    #[error("build `{build}` speaks `{dialect}`, and the runner has no feature `{feature}`")]
+    UnknownDialect {
+        /// The build.
+        build: String,
+        /// The dialect.
+        dialect: String,
+        /// The feature that it would need.
+        feature: String,
+    },
+    /// A file of the recipe cannot be read.
+    #[error("cannot read `{}`", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A lock file is not one.
+    #[error("`{}` is not a Cargo.lock", .path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// Where it goes wrong.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A tool does not say its version.
+    #[error("cannot ask for the version of a build tool")]
+    Tool(#[source] ProcessError),
+    /// The crates cannot be downloaded.
+    #[error("cannot download the crates that the runner's lock names")]
+    Fetch(#[source] ProcessError),
+    /// Cargo says that it fetched a crate, and its file is not there.
+    #[error("cargo's cache holds no file of {package} {version}")]
+    NoCrateFile {
+        /// The crate.
+        package: String,
+        /// The version.
+        version: String,
+    },
+    /// A downloaded crate is not the one that the lock names.
+    #[error("`{}` is not the {package} {version} that the runner's lock names", .file.display())]
+    WrongCrate {
+        /// The crate.
+        package: String,
+        /// The version.
+        version: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// A crate cannot be unpacked.
+    #[error("cannot unpack {package} {version}")]
+    Unpack {
+        /// The crate.
+        package: String,
+        /// The version.
+        version: String,
+        /// Why.
+        #[source]
+        source: ArchiveError,
+    },
+    /// A stack does not apply.
+    #[error("cannot patch {package} {version}")]
+    Patch {
+        /// The crate.
+        package: String,
+        /// The version.
+        version: String,
+        /// Why.
+        #[source]
+        source: ApplyError,
+    },
+    /// The MLX library is another version than the sources were written for.
+    #[error(
+        "build `{build}` takes the MLX library {wheel}, and the mlx-c in {package} {version} is written for MLX {expected}"
+    )]
+    MlxMismatch {
+        /// The build.
+        build: String,
+        /// The library's version.
+        wheel: String,
+        /// The crate that holds mlx-c.
+        package: String,
+        /// Its version.
+        version: String,
+        /// The version that it was written for.
+        expected: String,
+    },
+    /// The compiler refused, or was stopped.
+    #[error("cannot compile build `{build}`")]
+    Compile {
+        /// The build.
+        build: String,
+        /// What cargo said.
+        #[source]
+        source: ProcessError,
+    },
+    /// Something that the build needs could not be provisioned.
+    #[error("cannot provision for build `{build}`")]
+    Provision {
+        /// The build.
+        build: String,
+        /// Why.
+        #[source]
+        source: ProvisionError,
+    },
+    /// A folder or file could not be made.
+    #[error("cannot prepare the build's folders")]
+    Store(#[from] StoreError),
+    /// The lock between processes failed.
+    #[error("cannot keep other runs out")]
+    Exclusion(#[from] LockError),
+}
+
+impl BuildError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NotLocked { .. } => {
+                "name that version in `matrices/builds.toml`, or change the runner's `Cargo.toml` and run `cargo update` there"
+            }
+            Self::NoPatches { .. } => {
+                "patches are named NNNN-what-it-does.patch; leave `patches` out of a crate that takes none"
+            }
+            Self::UnknownDialect { .. } => {
+                "dialects are features of `harness/runner/Cargo.toml`, less their dots"
+            }
+            Self::Tool(e) => return e.hint(),
+            Self::Fetch(e) if looks_offline(e.stderr_tail()) => {
+                "the crates registry cannot be reached: check network and proxy, then run the same command again"
+            }
+            Self::Fetch(_) => "run `cargo fetch --locked` in `harness/runner` to see it alone",
+            Self::NoCrateFile { .. } => {
+                "a vendored or replaced registry keeps no `.crate` files: build with the plain registry"
+            }
+            Self::WrongCrate { file, .. } => {
+                return Some(format!("delete `{}` and run the same command again", file.display()));
+            }
+            Self::Unpack { .. } => "delete the file from cargo's cache and run the same command again",
+            Self::Patch { source, .. } => return source.hint(),
+            Self::MlxMismatch { expected, .. } => {
+                return Some(format!(
+                    "set this build's `mlx = {{ wheel = \"{expected}\" }}` in `matrices/builds.toml`"
+                ));
+            }
+            Self::Compile { source, .. } if source.stderr_tail().contains("No space left") => {
+                "make room on the disk (a cold build takes 2 GB), then run the same command again"
+            }
+            Self::Compile { source, .. } => return source.hint(),
+            Self::Provision { source, .. } => return source.hint(),
+            Self::Store(e) => return e.hint(),
+            Self::Read { .. } | Self::Lock { .. } | Self::Exclusion(_) => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// Builds what `spec` describes, or finds it by its digest.
+pub fn build(
+    spec: &BuildSpec,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<Artifact, BuildError> {
+    let started = Instant::now();
+    let phase = Phase::start(sink, format!("build {}", spec.name), 4);
+    let MlxSource::Wheel(version) = &spec.mlx;
+    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source })?;
+    let crates = planned_crates(spec, layout)?;
+    check_feature(spec, layout)?;
+    let toolchain = toolchain(toolbox)?;
+    let own = own_sources(layout)?;
+    let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
+    let digest = recipe::build_digest(&inputs);
+    let folder = layout.work.join("builds").join(&digest[..16]);
+
+    if let Some(record) = finished_record(&folder, &digest) {
+        let log = with_key(record, "reused", json!(true));
+        sink.emit(Event::Note(format!("build `{}` is there already: {}", spec.name, folder.display())));
+        phase.finish();
+        return Ok(artifact(spec, &folder, toolbox, Provenance { digest, inputs, log }));
+    }
+    let _lock = FileLock::acquire(&layout.work.join("build.lock"), || {
+        sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
+    })?;
+    if let Some(record) = finished_record(&folder, &digest) {
+        phase.finish();
+        return Ok(artifact(
+            spec,
+            &folder,
+            toolbox,
+            Provenance { digest, inputs, log: with_key(record, "reused", json!(true)) },
+        ));
+    }
+    let (copies, reused_sources) = step(
+        sink,
+        "crate sources",
+        |(copies, reused): &(Vec<(CratePlan, PathBuf)>, usize)| {
+            format!("{} patched, {reused} cached", copies.len() - reused)
+        },
+        || patched_sources(&crates, layout),
+    )?;
+    check_mlx_version(spec, &mlx, &copies)?;
+    let package = step(
+        sink,
+        "scratch copy",
+        |_: &PathBuf| "made".to_owned(),
+        || scratch_copy(&folder, &copies, layout),
+    )?;
+    let command = cargo_build(spec, &package, &mlx, layout, toolbox, &toolchain)?;
+    let compiled = step(
+        sink,
+        format!("compile {}", spec.name),
+        |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
+        || {
+            command
+                .invocation
+                .run_ok()
+                .map(|done| done.took)
+                .map_err(|source| BuildError::Compile { build: spec.name.clone(), source })
+        },
+    )?;
+    let program = folder.join(PROGRAM);
+    store::copy_whole(&command.output, &program)?;
+    let log = json!({
+        "root": layout.work.display().to_string(),
+        "finished": clock::now_utc(),
+        "took_s": started.elapsed().as_secs_f64(),
+        "compile_s": compiled.as_secs_f64(),
+        "command": command.invocation.shell_line(),
+        "log": command.invocation.log.as_ref().map(|p| p.display().to_string()),
+        "program": program.display().to_string(),
+        "program_sha256": archive::file_sha256(&program).map_err(StoreError::at("read", &program))?,
+        "sources": copies.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
+        "sources_reused": reused_sources,
+        "mlx": mlx.folder.display().to_string(),
+    });
+    let record = json!({"digest": digest, "inputs": inputs, "log": log});
+    store::write_whole(&folder.join(RECORD), format!("{record:#}\n").as_bytes())?;
+    phase.finish();
+    Ok(artifact(
+        spec,
+        &folder,
+        toolbox,
+        Provenance { digest, inputs, log: with_key(log, "reused", json!(false)) },
+    ))
+}
+
+fn artifact(spec: &BuildSpec, folder: &Path, toolbox: &Toolbox, provenance: Provenance) -> Artifact {
+    Artifact {
+        name: spec.name.clone(),
+        program: folder.join(PROGRAM),
+        args: Vec::new(),
+        env: toolbox.engine_env(),
+        provenance,
+    }
+}
+
+/// The log of a build that went through at this very place; the program knows its library's absolute path.
+fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
+    let record: Value = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+    let log = record.get("log")?.clone();
+    let mlx = PathBuf::from(log.get("mlx")?.as_str()?);
+    let here = log.get("program")?.as_str()? == folder.join(PROGRAM).to_string_lossy();
+    (record.get("digest")? == digest && here && mlx.is_dir() && folder.join(PROGRAM).is_file()).then_some(log)
+}
+
+fn with_key(mut object: Value, key: &str, value: Value) -> Value {
+    object[key] = value;
+    object
+}
+
+fn read_text(path: &Path) -> Result<String, BuildError> {
+    fs::read_to_string(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
+}
+
+fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, BuildError> {
+    let path = layout.runner().join("Cargo.lock");
+    let locked = cargo::locked_packages(&read_text(&path)?)
+        .map_err(|source| BuildError::Lock { path, source: Box::new(source) })?;
+    recipe::crate_plans(spec, &locked, |stack| patch_files(&layout.patches().join(stack)))
+}
+
+/// The numbered patches of a folder, in order.
+fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
+    let none = || BuildError::NoPatches { folder: folder.to_owned() };
+    let mut patches = Vec::new();
+    for entry in fs::read_dir(folder).map_err(|_| none())?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let numbered =
+            name.split_once('-').is_some_and(|(n, _)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        if numbered && name.ends_with(".patch") {
+            let path = entry.path();
+            let sha256 = archive::file_sha256(&path)
+                .map_err(|source| BuildError::Read { path: path.clone(), source })?;
+            patches.push(PatchFile { name, sha256, path });
+        }
+    }
+    patches.sort_by_key(|p| {
+        let number = p.name.split('-').next().and_then(|n| n.parse::<u64>().ok());
+        (number, p.name.clone())
+    });
+    if patches.is_empty() { Err(none()) } else { Ok(patches) }
+}
+
+fn check_feature(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
+    let path = layout.runner().join("Cargo.toml");
+    let manifest: toml::Table =
+        read_text(&path)?.parse().map_err(|source| BuildError::Lock { path, source: Box::new(source) })?;
+    let feature = recipe::feature(&spec.dialect);
+    let features = manifest.get("features").and_then(toml::Value::as_table);
+    if features.is_some_and(|f| f.contains_key(&feature)) {
+        return Ok(());
+    }
+    Err(BuildError::UnknownDialect { build: spec.name.clone(), dialect: spec.dialect.clone(), feature })
+}
+
+fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
+    let first_line = |program: &str| -> Result<String, BuildError> {
+        let done = Invocation::new(program).arg("--version").timeout(Duration::from_secs(60)).run_ok();
+        Ok(done.map_err(BuildError::Tool)?.stdout.lines().next().unwrap_or_default().to_owned())
+    };
+    let rustc = cargo::rustc_version().map_err(BuildError::Tool)?;
+    let version = |name: &str| toolbox.version_of(name).unwrap_or("unknown").to_owned();
+    Ok(Toolchain {
+        rustc: rustc.version,
+        cargo: cargo::cargo_version().map_err(BuildError::Tool)?,
+        cc: first_line("cc")?,
+        cxx: first_line("c++")?,
+        cmake: version("cmake"),
+        ninja: version("ninja"),
+        target: rustc.host,
+        flags: FLAGS.iter().filter_map(|n| env::var(n).ok().map(|v| ((*n).to_owned(), v))).collect(),
+    })
+}
+
+fn own_sources(layout: &Layout) -> Result<OwnSources, BuildError> {
+    let (runner, protocol) = (layout.runner(), layout.protocol());
+    let unread = |path: &Path| {
+        let path = path.to_owned();
+        move |source| BuildError::Read { path, source }
+    };
+    Ok(OwnSources {
+        runner_sha256: digest::folder_digest(&runner, &NOT_BUILT).map_err(unread(&runner))?,
+        protocol_sha256: archive::file_sha256(&protocol).map_err(unread(&protocol))?,
+    })
+}
+
+/// The patched copy of every crate that has patches, with the number of those that were there already.
+fn patched_sources(
+    crates: &[CratePlan],
+    layout: &Layout,
+) -> Result<(Vec<(CratePlan, PathBuf)>, usize), BuildError> {
+    let home = layout.work.join("sources");
+    store::clear_leftovers(&home)?;
+    cargo::fetch(&layout.runner().join("Cargo.toml"), &layout.log("fetch")).map_err(BuildError::Fetch)?;
+    let mut copies = Vec::new();
+    let mut reused = 0;
+    for plan in crates.iter().filter(|c| !c.patches.is_empty()) {
+        let folder = home.join(plan.folder_name());
+        let made = store::folder_once(&folder, |staging| patched_copy(plan, staging))?;
+        reused += usize::from(made == Made::Reused);
+        copies.push((plan.clone(), folder));
+    }
+    Ok((copies, reused))
+}
+
+fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
+    let (package, version) = (plan.name.clone(), plan.version.clone());
+    let missing = || BuildError::NoCrateFile { package: package.clone(), version: version.clone() };
+    let home = cargo::cargo_home().ok_or_else(missing)?;
+    let file = cargo::fetched_crate(&home, &plan.name, &plan.version)
+        .map_err(|source| BuildError::Read { path: home.clone(), source })?
+        .ok_or_else(missing)?;
+    let sha256 =
+        archive::file_sha256(&file).map_err(|source| BuildError::Read { path: file.clone(), source })?;
+    if sha256 != plan.sha256 {
+        return Err(BuildError::WrongCrate { package, version, file });
+    }
+    archive::unpack_crate(&file, staging).map_err(|source| BuildError::Unpack {
+        package: package.clone(),
+        version: version.clone(),
+        source,
+    })?;
+    let patches: Vec<PathBuf> = plan.patches.iter().map(|p| p.path.clone()).collect();
+    apply::apply_queue(staging, &patches).map_err(|source| BuildError::Patch { package, version, source })?;
+    Ok(())
+}
+
+/// A library of another version than mlx-c was written for may link and then compute nonsense.
+fn check_mlx_version(
+    spec: &BuildSpec,
+    mlx: &MlxWheel,
+    copies: &[(CratePlan, PathBuf)],
+) -> Result<(), BuildError> {
+    let header = mlx.folder.join("mlx/include/mlx/version.h");
+    let wheel = recipe::declared_mlx(&read_text(&header)?).unwrap_or_else(|| mlx.version.clone());
+    for (plan, folder) in copies {
+        let Ok(lists) = fs::read_to_string(folder.join("src/mlx-c/CMakeLists.txt")) else { continue };
+        if let Some(expected) = recipe::expected_mlx(&lists).filter(|e| *e != wheel) {
+            return Err(BuildError::MlxMismatch {
+                build: spec.name.clone(),
+                wheel,
+                package: plan.name.clone(),
+                version: plan.version.clone(),
+                expected,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Copies the runner and the protocol in their relative places, with manifest and lock changed for the patched copies.
+fn scratch_copy(
+    folder: &Path,
+    copies: &[(CratePlan, PathBuf)],
+    layout: &Layout,
+) -> Result<PathBuf, BuildError> {
+    let scratch = folder.join("scratch");
+    if scratch.exists() {
+        // Left by a run that was killed before it could write its record.
+        fs::remove_dir_all(&scratch).map_err(StoreError::at("clear away", &scratch))?;
+    }
+    let runner = layout.runner();
+    let package = scratch.join("harness/runner");
+    let files = digest::files_below(&runner, &NOT_BUILT)
+        .map_err(|source| BuildError::Read { path: runner.clone(), source })?;
+    for file in files {
+        store::copy_whole(&runner.join(&file), &package.join(&file))?;
+    }
+    store::copy_whole(&layout.protocol(), &scratch.join("harness/src/engine/protocol.rs"))?;
+
+    let paths: Vec<(String, PathBuf)> =
+        copies.iter().map(|(p, path)| (p.name.clone(), path.clone())).collect();
+    let manifest = package.join("Cargo.toml");
+    let text = read_text(&manifest)? + &recipe::patch_table(&paths);
+    store::write_whole(&manifest, text.as_bytes())?;
+    let lock = package.join("Cargo.lock");
+    let replaced: Vec<(&str, &str)> =
+        copies.iter().map(|(p, _)| (p.name.as_str(), p.version.as_str())).collect();
+    let text = cargo::lock_with_path_packages(&read_text(&lock)?, &replaced);
+    store::write_whole(&lock, text.as_bytes())?;
+    Ok(package)
+}
+
+struct CargoBuild {
+    invocation: Invocation,
+    output: PathBuf,
+}
+
+fn cargo_build(
+    spec: &BuildSpec,
+    package: &Path,
+    mlx: &MlxWheel,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    toolchain: &Toolchain,
+) -> Result<CargoBuild, BuildError> {
+    let cmake_text = recipe::cmake_file(&mlx.cmake_dir().to_string_lossy());
+    let cmake_file =
+        layout.work.join("cmake").join(format!("{}.cmake", &sha256_hex(cmake_text.as_bytes())[..16]));
+    if !cmake_file.is_file() {
+        store::write_whole(&cmake_file, cmake_text.as_bytes())?;
+    }
+    // Build scripts do not notice another CMake file or compiler, so each set of them has a target folder of its own;
+    // all builds with one set share it.
+    let set = format!("{cmake_text}\n{}\n{toolchain:?}", toolbox.bin().display());
+    let target = layout.work.join("cargo").join(&sha256_hex(set.as_bytes())[..16]);
+    let inherited = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited)))
+        .unwrap_or(inherited);
+    let invocation = cargo::cargo()
+        .args(["build", "--release", "--locked", "--no-default-features", "--features"])
+        .arg(recipe::feature(&spec.dialect))
+        .cwd(package)
+        .env("PATH", path)
+        .env("CARGO_TARGET_DIR", &target)
+        .env("CMAKE_TOOLCHAIN_FILE", &cmake_file)
+        .env("CMAKE_GENERATOR", "Ninja")
+        .env("REGRAFT_MLX_LIB_DIR", mlx.lib_dir())
+        .log(layout.log(&format!("build-{}", spec.name)));
+    Ok(CargoBuild { invocation, output: target.join("release").join(PROGRAM) })
+}
+
+fn looks_offline(stderr: &str) -> bool {
+    [
+        "Could not resolve host",
+        "Couldn't connect",
+        "Connection refused",
+        "network",
+        "Timeout was reached",
+        "SSL",
+    ]
+    .iter()
+    .any(|words| stderr.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_are_taken_in_the_order_of_their_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in
+            ["10-c.patch", "2-b.patch", "0001-a.patch", "fork.toml", "notes.patch", "0003-x.patch.orig"]
+        {
+            fs::write(dir.path().join(name), name).unwrap();
+        }
+        let names: Vec<String> = patch_files(dir.path()).unwrap().into_iter().map(|p| p.name).collect();
+        assert_eq!(names, ["0001-a.patch", "2-b.patch", "10-c.patch"]);
+        let empty = dir.path().join("nothing");
+        let error = patch_files(&empty).unwrap_err();
+        assert!(error.to_string().ends_with("nothing` holds no numbered patch"), "{error}");
+    }
+
+    #[test]
+    fn a_record_counts_only_with_its_program_at_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("builds/abc");
+        let program = folder.join(PROGRAM);
+        let record = |digest: &str, program: &Path| {
+            let log =
+                json!({"program": program.display().to_string(), "mlx": dir.path().display().to_string()});
+            let record = json!({"digest": digest, "inputs": {}, "log": log}).to_string();
+            store::write_whole(&folder.join(RECORD), record.as_bytes()).unwrap();
+        };
+        assert!(finished_record(&folder, "d").is_none());
+        record("d", &program);
+        assert!(finished_record(&folder, "d").is_none(), "no program yet");
+        fs::write(&program, "").unwrap();
+        assert!(finished_record(&folder, "d").is_some());
+        assert!(finished_record(&folder, "e").is_none(), "another build");
+        record("d", Path::new("/moved/regraft-runner"));
+        assert!(finished_record(&folder, "d").is_none(), "the whole folder was moved");
+    }
+
+    #[test]
+    fn a_library_for_other_sources_is_refused_with_the_one_that_fits() {
+        let dir = tempfile::tempdir().unwrap();
+        let write =
+            |path: &str, text: &str| store::write_whole(&dir.path().join(path), text.as_bytes()).unwrap();
+        write(
+            "wheel/mlx/include/mlx/version.h",
+            "#define MLX_VERSION_MAJOR 0\n#define MLX_VERSION_MINOR 32\n#define MLX_VERSION_PATCH 0\n",
+        );
+        write("sys/src/mlx-c/CMakeLists.txt", "GIT_REPOSITORY \"x/ml-explore/mlx.git\"\n GIT_TAG v0.31.2)");
+        let mlx = MlxWheel {
+            package: "mlx-cpu".into(),
+            version: "0.32.0".into(),
+            wheel: String::new(),
+            wheel_sha256: String::new(),
+            library: String::new(),
+            library_sha256: String::new(),
+            folder: dir.path().join("wheel"),
+        };
+        let spec = BuildSpec {
+            name: "demo".into(),
+            summary: String::new(),
+            dialect: "safemlx-lm-0.4".into(),
+            mlx: MlxSource::Wheel("0.32.0".into()),
+            crates: std::collections::BTreeMap::new(),
+        };
+        let plan = CratePlan {
+            name: "safemlx-sys".into(),
+            version: "0.1.3".into(),
+            sha256: String::new(),
+            patches: vec![],
+        };
+        let error = check_mlx_version(&spec, &mlx, &[(plan, dir.path().join("sys"))]).unwrap_err();
+        insta::assert_snapshot!(
+            format!("{error}\nhint: {}", error.hint().unwrap()),
+            @r#"
+        build `demo` takes the MLX library 0.32.0, and the mlx-c in safemlx-sys 0.1.3 is written for MLX 0.31.2
+        hint: set this build's `mlx = { wheel = "0.31.2" }` in `matrices/builds.toml`
+        "#
+        );
+    }
+}
