@@ -194,7 +194,12 @@ impl Invocation {
         }
         if !self.env.is_empty() || !self.env_remove.is_empty() {
             words.push("env".to_owned());
-            words.extend(self.env_remove.iter().map(|n| format!("-u {}", quoted(n))));
+            words.extend(
+                self.env_remove
+                    .iter()
+                    .filter(|n| !self.env.contains_key(*n))
+                    .map(|n| format!("-u {}", quoted(n))),
+            );
             words.extend(self.env.iter().map(|(n, v)| format!("{}={}", n.to_string_lossy(), quoted(v))));
         }
         words.push(quoted(&self.program));
@@ -279,7 +284,8 @@ impl Invocation {
         if let Some(dir) = &self.cwd {
             expression = expression.dir(dir);
         }
-        for name in &self.env_remove {
+        // Of duct's settings the first one made wins, so a variable both hidden and set would stay hidden.
+        for name in self.env_remove.iter().filter(|name| !self.env.contains_key(*name)) {
             expression = expression.env_remove(name);
         }
         for (name, value) in &self.env {
@@ -459,6 +465,12 @@ mod tests {
         // Cargo sets this one for every test.
         let ask = Invocation::new("sh").args(["-c", "echo ${CARGO_MANIFEST_DIR+seen}"]);
         assert_eq!(ask.run().unwrap().stdout, "seen\n");
-        assert_eq!(ask.env_remove(["CARGO_MANIFEST_DIR"]).run().unwrap().stdout, "\n");
+        assert_eq!(ask.clone().env_remove(["CARGO_MANIFEST_DIR"]).run().unwrap().stdout, "\n");
+        let own = ask.env_remove(["CARGO_MANIFEST_DIR"]).env("CARGO_MANIFEST_DIR", "ours");
+        assert_eq!(
+            own.run().unwrap().stdout,
+            "seen\n",
+            "what is set for a program is set, whatever it must not inherit"
+        );
     }
 }
