@@ -302,6 +302,22 @@ fn a_checkpoint_that_is_not_exactly_the_models_is_refused() {
 }
 
 #[test]
+fn a_gpu_that_is_asked_for_is_used_or_refused() {
+    let Some(artifact) = reference() else { return };
+    let model = make_model("llama");
+    let mut session = start(&artifact);
+    let loaded = session.load(&Load { device: Device::Gpu, ..load(model.path()) });
+    let outcome = session.finish();
+    match loaded {
+        Some(loaded) => assert_eq!((loaded.device, outcome), (Device::Gpu, ProcessOutcome::Clean)),
+        None => assert!(
+            matches!(&outcome, ProcessOutcome::Refused { kind, .. } if kind == "no-device"),
+            "{outcome:?}"
+        ),
+    }
+}
+
+#[test]
 fn a_folder_without_a_template_is_refused_only_when_one_is_needed() {
     let Some(artifact) = reference() else { return };
     let model = make_model("llama");

@@ -422,8 +422,8 @@ mod tests {
             pids.display()
         );
         let began = Instant::now();
-        let (_, outcome) = talk(&script, 700);
-        assert_eq!(outcome, ProcessOutcome::TimedOut { after_s: 0.7, last_lines: vec!["waiting".into()] });
+        let (_, outcome) = talk(&script, 2_500);
+        assert_eq!(outcome, ProcessOutcome::TimedOut { after_s: 2.5, last_lines: vec!["waiting".into()] });
         assert!(began.elapsed() < Duration::from_secs(10));
         for pid in std::fs::read_to_string(&pids).unwrap().split_whitespace() {
             let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
