@@ -2,6 +2,7 @@
 
 pub mod builds;
 pub mod error;
+pub mod fork;
 mod load;
 pub mod matrix;
 pub mod near;
@@ -9,5 +10,6 @@ pub mod reader;
 pub mod spec;
 
 pub use error::ConfigError;
+pub use fork::{fork_names, load_fork};
 pub use load::{find_build, load_builds, load_matrix};
 pub use reader::{Problem, Problems};

@@ -302,6 +302,11 @@ impl<'d, 'i> Table<'d, 'i> {
             .collect()
     }
 
+    /// Notes every key that is none of `allowed`, for tables whose keys depend on a word in them.
+    pub fn refuse_keys_beside(&self, allowed: Keys) {
+        self.refuse_unknown(&[allowed]);
+    }
+
     fn refuse_unknown(&self, allowed: &[Keys]) {
         let names: Vec<&str> = allowed.iter().flat_map(|keys| keys.names.iter().copied()).collect();
         let Some(Keys { noun, plural, .. }) = allowed.first() else { return };

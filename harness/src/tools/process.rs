@@ -37,6 +37,8 @@ pub struct Invocation {
     pub timeout: Option<Duration>,
     /// A file that receives the command, its stderr and its stdout, appended.
     pub log: Option<PathBuf>,
+    /// What it reads from stdin; nothing when absent.
+    pub stdin: Option<Vec<u8>>,
 }
 
 /// What a finished program left behind, whatever its exit status.
@@ -44,8 +46,10 @@ pub struct Invocation {
 pub struct Completed {
     /// How it ended.
     pub status: ExitStatus,
-    /// Everything it wrote to stdout.
+    /// Everything it wrote to stdout, as text.
     pub stdout: String,
+    /// The same, byte by byte.
+    pub stdout_bytes: Vec<u8>,
     /// The end of what it wrote to stderr, at most 16 KiB.
     pub stderr_tail: String,
     /// How long it ran.
@@ -179,6 +183,13 @@ impl Invocation {
         self
     }
 
+    /// Gives it `bytes` on stdin.
+    #[must_use]
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(bytes.into());
+        self
+    }
+
     /// Appends its output to `path`.
     #[must_use]
     pub fn log(mut self, path: impl Into<PathBuf>) -> Self {
@@ -240,13 +251,16 @@ impl Invocation {
         drop(group);
 
         let stderr_tail = self.keep(read_tail(&mut stderr, stderr_from), Path::new("the log"))?;
-        let stdout = self.keep(read_from_start(&mut stdout), Path::new("a temporary file"))?;
-        if self.log.is_some() && !stdout.is_empty() {
-            let appended = stderr.write_all(stdout.as_bytes());
+        let stdout_bytes = self.keep(read_from_start(&mut stdout), Path::new("a temporary file"))?;
+        if self.log.is_some() && !stdout_bytes.is_empty() {
+            let appended = stderr.write_all(&stdout_bytes);
             self.keep(appended, self.log.as_deref().unwrap_or(Path::new("the log")))?;
         }
         match (status, self.timeout) {
-            (Some(status), _) => Ok(Completed { status, stdout, stderr_tail, took: started.elapsed() }),
+            (Some(status), _) => {
+                let stdout = String::from_utf8_lossy(&stdout_bytes).into_owned();
+                Ok(Completed { status, stdout, stdout_bytes, stderr_tail, took: started.elapsed() })
+            }
             (None, timeout) => Err(ProcessError::TimedOut {
                 command: self.shell_line(),
                 timeout: timeout.unwrap_or_default(),
@@ -273,7 +287,6 @@ impl Invocation {
     fn expression(&self, stdout: &File, stderr: &File) -> io::Result<duct::Expression> {
         #[expect(clippy::disallowed_methods, reason = "this is the one door")]
         let mut expression = duct::cmd(&self.program, &self.args)
-            .stdin_null()
             .stdout_file(stdout.try_clone()?)
             .stderr_file(stderr.try_clone()?)
             .unchecked()
@@ -281,6 +294,10 @@ impl Invocation {
                 command.process_group(0);
                 Ok(())
             });
+        expression = match &self.stdin {
+            Some(bytes) => expression.stdin_bytes(bytes.clone()),
+            None => expression.stdin_null(),
+        };
         if let Some(dir) = &self.cwd {
             expression = expression.dir(dir);
         }
@@ -370,11 +387,11 @@ fn read_tail(file: &mut File, from: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn read_from_start(file: &mut File) -> io::Result<String> {
+fn read_from_start(file: &mut File) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(0))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 fn failure_text(command: &str, status: &str, stderr_tail: &str, log: Option<&Path>) -> String {

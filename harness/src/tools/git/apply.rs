@@ -15,7 +15,7 @@ use crate::tools::process::{Invocation, ProcessError};
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Variables by which a surrounding git process or a user would point git at something else than the folder.
-const FOREIGN: [&str; 12] = [
+pub(super) const FOREIGN: [&str; 12] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",

@@ -1,3 +1,11 @@
 //! The door to git: the only folder naming `git2`, and the only one running the `git` program.
 
 pub mod apply;
+mod command;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod ids;
+pub mod merge;
+pub mod mirror;
+pub mod store;
+pub mod tree_path;

@@ -1,0 +1,150 @@
+//! Brings a fork's objects and refs together in one bare store below `target/regraft/`, from local mirrors or by
+//! fetching, and checks that the base is what `fork.toml` says.
+
+use std::path::{Path, PathBuf};
+
+use super::{ForkError, Milestone};
+use crate::{
+    config::fork::{ForkSpec, StackSpec},
+    event::{Event, EventSink},
+    tools::git::{
+        ids::CommitId,
+        mirror::{self, RemoteRefs},
+        store::Store,
+        tree_path::TreePath,
+    },
+};
+
+/// Where remote repositories are read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Local mirrors below this folder.
+    Mirrors(PathBuf),
+    /// The network.
+    Remotes,
+}
+
+/// A fork whose objects and refs are at hand.
+pub struct Fork {
+    /// What `fork.toml` says.
+    pub spec: ForkSpec,
+    /// The objects of upstream and fork.
+    pub store: Store,
+    /// Upstream's branches and tags.
+    pub upstream: RemoteRefs,
+    /// The newest commit of the fork's branch, for a stack read from a branch.
+    pub head: Option<CommitId>,
+    /// What the stack sits on.
+    pub base: Milestone,
+}
+
+/// Opens a fork.
+///
+/// # Errors
+/// When a repository or the base is missing, or the base is not what `fork.toml` says.
+pub fn open_fork(
+    root: &Path,
+    spec: ForkSpec,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<Fork, ForkError> {
+    let address = &spec.upstream.repository;
+    let of_fork = match &spec.stack {
+        StackSpec::Branch { repository, .. } => Some(repository),
+        _ => None,
+    };
+    let (store, upstream, fork) = match source {
+        Source::Mirrors(mirrors) => {
+            let upstream = mirror::find_mirror(mirrors, address)?;
+            let fork = of_fork.map(|address| mirror::find_mirror(mirrors, address)).transpose()?;
+            let borrow: Vec<PathBuf> = [&upstream].into_iter().chain(&fork).cloned().collect();
+            let store = Store::open(&store_folder(root, &spec, "borrowed.git"), &borrow)?;
+            let refs = fork.map(|fork| mirror::mirror_refs(&fork)).transpose()?;
+            (store, mirror::mirror_refs(&upstream)?, refs)
+        }
+        Source::Remotes => {
+            let store = Store::open(&store_folder(root, &spec, "git"), &[])?;
+            let fetch = |name: &str, address: &str| {
+                events.emit(Event::Note(format!("fetching {address}")));
+                mirror::fetch(&store, name, address)
+            };
+            let upstream = fetch("upstream", address)?;
+            let fork = of_fork.map(|address| fetch("fork", address)).transpose()?;
+            (store, upstream, fork)
+        }
+    };
+    let base = checked_base(&store, &spec, &upstream)?;
+    let head = match (&spec.stack, fork) {
+        (StackSpec::Branch { repository, branch, head }, Some(refs)) => {
+            Some(fork_head(&store, repository, branch, *head, &refs)?)
+        }
+        _ => None,
+    };
+    Ok(Fork { spec, store, upstream, head, base })
+}
+
+/// The folder of a fork's object store.
+pub fn store_folder(root: &Path, spec: &ForkSpec, ending: &str) -> PathBuf {
+    root.join("target/regraft/forks").join(format!("{}.{ending}", spec.name))
+}
+
+impl Fork {
+    /// The part of a commit's tree that the stack is about.
+    ///
+    /// # Errors
+    /// When objects are missing.
+    pub fn milestone(&self, commit: CommitId) -> Result<Milestone, ForkError> {
+        milestone(&self.store, &self.spec, commit)
+    }
+}
+
+fn milestone(store: &Store, spec: &ForkSpec, commit: CommitId) -> Result<Milestone, ForkError> {
+    let whole = store.commit(commit)?.tree;
+    let tree = match spec.upstream.folder.as_deref().and_then(|folder| TreePath::new(folder).ok()) {
+        Some(folder) => store.folder(whole, &folder)?.map_or_else(|| store.empty_tree(), Ok)?,
+        None => whole,
+    };
+    Ok(Milestone { commit, tree })
+}
+
+fn checked_base(store: &Store, spec: &ForkSpec, upstream: &RemoteRefs) -> Result<Milestone, ForkError> {
+    let expected = spec.base.commit;
+    let there = store.has(expected);
+    if let Some((tag, &found)) = spec.base.tag.as_ref().and_then(|tag| upstream.tags.get_key_value(tag))
+        && found != expected
+    {
+        let tree = if there { Some(store.commit(expected)?.tree) } else { spec.base.tree };
+        let same_tree = tree == Some(store.commit(found)?.tree);
+        return Err(ForkError::MovedTag { tag: tag.clone(), expected, found, same_tree });
+    }
+    if !there {
+        return Err(no_commit(store, &spec.upstream.repository, expected));
+    }
+    let found = store.commit(expected)?.tree;
+    match spec.base.tree {
+        Some(tree) if tree != found => Err(ForkError::OtherTree { commit: expected, expected: tree, found }),
+        _ => milestone(store, spec, expected),
+    }
+}
+
+fn fork_head(
+    store: &Store,
+    repository: &str,
+    branch: &str,
+    head: Option<CommitId>,
+    refs: &RemoteRefs,
+) -> Result<CommitId, ForkError> {
+    match head {
+        Some(head) if store.has(head) => Ok(head),
+        Some(head) => Err(no_commit(store, repository, head)),
+        None => refs.branches.get(branch).copied().ok_or_else(|| ForkError::NoBranch {
+            repository: repository.to_owned(),
+            branch: branch.to_owned(),
+        }),
+    }
+}
+
+fn no_commit(store: &Store, repository: &str, commit: CommitId) -> ForkError {
+    let shallow = store.is_shallow();
+    ForkError::NoCommit { commit: commit.to_string(), repository: repository.to_owned(), shallow }
+}

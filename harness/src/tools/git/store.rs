@@ -1,0 +1,529 @@
+//! Reads and writes git objects without a work tree: commits, trees, blobs, history. It holds no refs of the user's and
+//! starts no process; merging is in `merge`, fetching in `mirror`.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use git2::{ObjectType, Oid, Repository, Sort};
+
+use super::{
+    ids::{CommitId, EntryId, PatchId, TreeId},
+    tree_path::TreePath,
+};
+
+/// A bare repository used as an object store.
+pub struct Store {
+    pub(super) repo: Repository,
+    entries: RefCell<HashMap<(Oid, Vec<u8>), Option<Entry>>>,
+    pub(super) known: RefCell<HashMap<(TreeId, TreeId), Rc<Vec<PathChange>>>>,
+}
+
+/// What a tree holds at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Entry {
+    /// The object.
+    pub id: EntryId,
+    /// Git's file mode: `100644`, `100755`, `120000`, `160000` (submodule) or `40000`, all octal.
+    pub mode: u32,
+}
+
+/// The mode of a plain file.
+pub const MODE_FILE: u32 = 0o100_644;
+/// The mode of an executable file.
+pub const MODE_EXECUTABLE: u32 = 0o100_755;
+/// The mode of a symbolic link.
+pub const MODE_LINK: u32 = 0o120_000;
+/// The mode of a submodule.
+pub const MODE_SUBMODULE: u32 = 0o160_000;
+const MODE_FOLDER: u32 = 0o040_000;
+
+/// One path at which two trees differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathChange {
+    /// The path.
+    pub path: TreePath,
+    /// What the first tree holds there.
+    pub old: Option<Entry>,
+    /// What the second tree holds there.
+    pub new: Option<Entry>,
+}
+
+/// What a commit says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitInfo {
+    /// The commit.
+    pub id: CommitId,
+    /// Its tree.
+    pub tree: TreeId,
+    /// Its parents, first parent first.
+    pub parents: Vec<CommitId>,
+    /// The first line of its message; bytes that are not UTF-8 are replaced.
+    pub subject: String,
+    /// The committer's date, in seconds since 1970.
+    pub committed_s: i64,
+    /// The committer's clock, in minutes ahead of UTC.
+    pub offset_min: i32,
+}
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store could not be made or opened.
+    #[error("cannot open the object store `{}`", .path.display())]
+    Open {
+        /// The store's folder.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An object could not be read or written.
+    #[error("cannot {doing}")]
+    Object {
+        /// What was being done, on which object.
+        doing: String,
+        /// What libgit2 said.
+        #[source]
+        source: git2::Error,
+    },
+    /// A tree names a path that must not be used.
+    #[error("cannot {doing}")]
+    Path {
+        /// What was being done.
+        doing: String,
+        /// What is wrong with the path.
+        #[source]
+        source: super::tree_path::BadPath,
+    },
+}
+
+impl StoreError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Object { source, .. } if source.code() == git2::ErrorCode::NotFound => Some(
+                "the repository is a shallow or partial copy: fetch it whole (`git fetch --unshallow`), or drop --mirror-root"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+impl Store {
+    /// Opens the bare repository at `path`, made when it is not there. Objects of the repositories in `borrow` can be
+    /// read as if they were its own; nothing is ever written to those.
+    ///
+    /// # Errors
+    /// When the folder cannot be written or is no repository.
+    pub fn open(path: &Path, borrow: &[PathBuf]) -> Result<Self, StoreError> {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| StoreError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        if !path.join("objects").is_dir() {
+            Repository::init_bare(path).map_err(|error| failed(error.into()))?;
+        }
+        write_borrowed(path, borrow).map_err(|error| failed(error.into()))?;
+        let repo = Repository::open_bare(path).map_err(|error| failed(error.into()))?;
+        Ok(Self { repo, entries: RefCell::default(), known: RefCell::default() })
+    }
+
+    /// The store's folder.
+    pub fn path(&self) -> &Path {
+        self.repo.path()
+    }
+
+    /// The commit that a full or abbreviated id names, if there is exactly one.
+    pub fn find_commit(&self, id: &str) -> Option<CommitId> {
+        let hex = id.len() >= 4 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let object = self.repo.revparse_single(id).ok().filter(|_| hex)?;
+        object.peel_to_commit().ok().map(|commit| CommitId::of(commit.id()))
+    }
+
+    /// What a commit says about itself.
+    ///
+    /// # Errors
+    /// When the commit is not there.
+    pub fn commit(&self, id: CommitId) -> Result<CommitInfo, StoreError> {
+        let commit = self.repo.find_commit(id.oid()).map_err(|e| failed(format!("read commit {id}"), e))?;
+        let subject = commit.summary_bytes().unwrap_or_default();
+        Ok(CommitInfo {
+            id,
+            tree: TreeId::of(commit.tree_id()),
+            parents: commit.parent_ids().map(CommitId::of).collect(),
+            subject: String::from_utf8_lossy(subject).into_owned(),
+            committed_s: commit.time().seconds(),
+            offset_min: commit.time().offset_minutes(),
+        })
+    }
+
+    /// Whether `ancestor` is `descendant` or one of its ancestors.
+    ///
+    /// # Errors
+    /// When history is missing.
+    pub fn is_ancestor(&self, ancestor: CommitId, descendant: CommitId) -> Result<bool, StoreError> {
+        Ok(ancestor == descendant
+            || self
+                .repo
+                .graph_descendant_of(descendant.oid(), ancestor.oid())
+                .map_err(|e| failed(format!("follow history from {descendant} to {ancestor}"), e))?)
+    }
+
+    /// The best common ancestor of two commits.
+    ///
+    /// # Errors
+    /// When history is missing. No common ancestor is `None`.
+    pub fn merge_base(&self, one: CommitId, other: CommitId) -> Result<Option<CommitId>, StoreError> {
+        match self.repo.merge_base(one.oid(), other.oid()) {
+            Ok(base) => Ok(Some(CommitId::of(base))),
+            Err(error) if error.code() == git2::ErrorCode::NotFound && self.has(one) && self.has(other) => {
+                Ok(None)
+            }
+            Err(error) => Err(failed(format!("find a common ancestor of {one} and {other}"), error)),
+        }
+    }
+
+    /// Whether the commit itself is there.
+    pub fn has(&self, id: CommitId) -> bool {
+        self.repo.find_commit(id.oid()).is_ok()
+    }
+
+    /// The commits after `base` up to `head` along first parents, oldest first; the whole way back when `base` is not
+    /// on it, without whatever `base` reaches.
+    ///
+    /// # Errors
+    /// When history is missing.
+    pub fn mainline(&self, base: CommitId, head: CommitId) -> Result<Vec<CommitId>, StoreError> {
+        let doing = || format!("list the commits from {base} to {head}");
+        let walk = || -> Result<Vec<CommitId>, git2::Error> {
+            let mut walk = self.repo.revwalk()?;
+            walk.simplify_first_parent()?;
+            walk.push(head.oid())?;
+            walk.hide(base.oid())?;
+            walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
+            walk.map(|id| id.map(CommitId::of)).collect()
+        };
+        walk().map_err(|e| failed(doing(), e))
+    }
+
+    /// The commits that `head` reaches and none of `hidden` does, parents before children.
+    ///
+    /// # Errors
+    /// When history is missing.
+    pub fn commits_between(&self, hidden: &[CommitId], head: CommitId) -> Result<Vec<CommitId>, StoreError> {
+        let walk = || -> Result<Vec<CommitId>, git2::Error> {
+            let mut walk = self.repo.revwalk()?;
+            walk.push(head.oid())?;
+            for id in hidden {
+                walk.hide(id.oid())?;
+            }
+            walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)?;
+            walk.map(|id| id.map(CommitId::of)).collect()
+        };
+        walk().map_err(|e| failed(format!("list the commits below {head}"), e))
+    }
+
+    /// What a tree holds at a path; `None` when nothing is there.
+    ///
+    /// # Errors
+    /// When a tree on the way is missing.
+    pub fn entry(&self, tree: TreeId, path: &TreePath) -> Result<Option<Entry>, StoreError> {
+        let mut folder = tree.oid();
+        let mut parts = path.as_bytes().split(|&byte| byte == b'/').peekable();
+        while let Some(part) = parts.next() {
+            let found = self.child(folder, part)?;
+            match found {
+                Some(entry) if parts.peek().is_none() => return Ok(Some(entry)),
+                Some(entry) if entry.mode == MODE_FOLDER => folder = entry.id.oid(),
+                _ => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The tree of a folder inside a tree.
+    ///
+    /// # Errors
+    /// When a tree on the way is missing.
+    pub fn folder(&self, tree: TreeId, path: &TreePath) -> Result<Option<TreeId>, StoreError> {
+        let entry = self.entry(tree, path)?.filter(|entry| entry.mode == MODE_FOLDER);
+        Ok(entry.map(|entry| TreeId::of(entry.id.oid())))
+    }
+
+    /// Whether the history at hand is cut off somewhere.
+    pub fn is_shallow(&self) -> bool {
+        self.repo.is_shallow()
+    }
+
+    /// Whether a tree has a folder at a path; the root always is one.
+    ///
+    /// # Errors
+    /// When a tree on the way is missing.
+    pub fn has_folder(&self, tree: TreeId, folder: &[u8]) -> Result<bool, StoreError> {
+        match TreePath::new(folder) {
+            Err(_) => Ok(folder.is_empty()),
+            Ok(path) => Ok(self.entry(tree, &path)?.is_some_and(|entry| entry.mode == MODE_FOLDER)),
+        }
+    }
+
+    fn child(&self, folder: Oid, name: &[u8]) -> Result<Option<Entry>, StoreError> {
+        let key = (folder, name.to_vec());
+        if let Some(known) = self.entries.borrow().get(&key) {
+            return Ok(*known);
+        }
+        let tree = self.repo.find_tree(folder).map_err(|e| failed(format!("read tree {folder}"), e))?;
+        // libgit2 looks names up as text; names in other encodings are found by going through the tree.
+        let found = match std::str::from_utf8(name) {
+            Ok(name) => tree.get_name(name).map(|entry| entry_of(&entry)),
+            Err(_) => tree.iter().find(|entry| entry.name_bytes() == name).map(|entry| entry_of(&entry)),
+        };
+        self.entries.borrow_mut().insert(key, found);
+        Ok(found)
+    }
+
+    /// Every path at which two trees differ, in byte order; moves are a deletion and an addition.
+    ///
+    /// # Errors
+    /// When a tree is missing or holds a path that must not be used.
+    pub fn changes(&self, old: TreeId, new: TreeId) -> Result<Vec<PathChange>, StoreError> {
+        let doing = || format!("compare trees {old} and {new}");
+        let (old_tree, new_tree) = (self.tree(old)?, self.tree(new)?);
+        let mut options = git2::DiffOptions::new();
+        options.include_typechange(true).skip_binary_check(true);
+        let diff = self
+            .repo
+            .diff_tree_to_tree(Some(&old_tree), Some(&new_tree), Some(&mut options))
+            .map_err(|e| failed(doing(), e))?;
+        let mut changes = BTreeMap::new();
+        for delta in diff.deltas() {
+            let side = |file: git2::DiffFile<'_>| {
+                let mode = u32::from(file.mode());
+                (!file.id().is_zero() && mode != 0).then(|| Entry { id: EntryId::of(file.id()), mode })
+            };
+            let bytes =
+                delta.new_file().path_bytes().or_else(|| delta.old_file().path_bytes()).unwrap_or_default();
+            let path = TreePath::new(bytes).map_err(|source| StoreError::Path { doing: doing(), source })?;
+            let change = changes.entry(path.clone()).or_insert(PathChange { path, old: None, new: None });
+            change.old = change.old.or(side(delta.old_file()));
+            change.new = change.new.or(side(delta.new_file()));
+        }
+        Ok(changes.into_values().collect())
+    }
+
+    /// A blob's bytes.
+    ///
+    /// # Errors
+    /// When the blob is missing, as in a partial copy.
+    pub fn blob(&self, id: EntryId) -> Result<Vec<u8>, StoreError> {
+        let blob = self.repo.find_blob(id.oid()).map_err(|e| failed(format!("read blob {id}"), e))?;
+        Ok(blob.content().to_vec())
+    }
+
+    /// Stores a blob.
+    ///
+    /// # Errors
+    /// When the disk says no.
+    pub fn write_blob(&self, bytes: &[u8]) -> Result<EntryId, StoreError> {
+        self.repo.blob(bytes).map(EntryId::of).map_err(|e| failed("write a blob".to_owned(), e))
+    }
+
+    /// The empty tree.
+    ///
+    /// # Errors
+    /// When the disk says no.
+    pub fn empty_tree(&self) -> Result<TreeId, StoreError> {
+        let write = || self.repo.treebuilder(None)?.write();
+        write().map(TreeId::of).map_err(|e| failed("write the empty tree".to_owned(), e))
+    }
+
+    /// `tree` with some paths replaced (`Some`) or removed (`None`). A file gives way to a folder at its place and the
+    /// other way round; folders left empty go.
+    ///
+    /// # Errors
+    /// When a tree is missing or cannot be written.
+    pub fn edited_tree(
+        &self,
+        tree: TreeId,
+        edits: &BTreeMap<TreePath, Option<Entry>>,
+    ) -> Result<TreeId, StoreError> {
+        if edits.is_empty() {
+            return Ok(tree);
+        }
+        let edits: Vec<(&[u8], Option<Entry>)> =
+            edits.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
+        let written = self.edited_folder(Some(tree.oid()), &edits)?;
+        written.map_or_else(|| self.empty_tree(), |oid| Ok(TreeId::of(oid)))
+    }
+
+    fn edited_folder(
+        &self,
+        folder: Option<Oid>,
+        edits: &[(&[u8], Option<Entry>)],
+    ) -> Result<Option<Oid>, StoreError> {
+        let doing = || format!("change tree {}", folder.unwrap_or(Oid::ZERO_SHA1));
+        let source =
+            folder.map(|oid| self.repo.find_tree(oid)).transpose().map_err(|e| failed(doing(), e))?;
+        let mut builder = self.repo.treebuilder(source.as_ref()).map_err(|e| failed(doing(), e))?;
+        let mut below: BTreeMap<&[u8], Vec<(&[u8], Option<Entry>)>> = BTreeMap::new();
+        let mut here: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
+        for &(path, entry) in edits {
+            match path.iter().position(|&byte| byte == b'/') {
+                Some(at) => below.entry(&path[..at]).or_default().push((&path[at + 1..], entry)),
+                None => _ = here.insert(path, entry),
+            }
+        }
+        let mut set = |name: &[u8], entry: Option<Entry>| -> Result<(), git2::Error> {
+            match entry {
+                Some(Entry { id, mode }) => builder.insert(name, id.oid(), mode as i32).map(drop),
+                None if builder.get(name)?.is_some() => builder.remove(name),
+                None => Ok(()),
+            }
+        };
+        for (&name, &entry) in &here {
+            // A removal beside changes below the same name: a file makes room for a folder, handled below.
+            if entry.is_some() || !below.contains_key(name) {
+                set(name, entry).map_err(|e| failed(doing(), e))?;
+            }
+        }
+        for (name, edits) in below {
+            if here.get(name).is_some_and(Option::is_some) {
+                continue;
+            }
+            let child = source.as_ref().and_then(|tree| tree.iter().find(|entry| entry.name_bytes() == name));
+            let old = child.map(|entry| entry_of(&entry));
+            let child = old.filter(|entry| entry.mode == MODE_FOLDER).map(|entry| entry.id.oid());
+            if child.is_none() && edits.iter().all(|(_, entry)| entry.is_none()) {
+                continue;
+            }
+            let new = self.edited_folder(child, &edits)?;
+            let entry = new.map(|oid| Entry { id: EntryId::of(oid), mode: MODE_FOLDER });
+            set(name, entry).map_err(|e| failed(doing(), e))?;
+        }
+        if builder.is_empty() {
+            return Ok(None);
+        }
+        builder.write().map(Some).map_err(|e| failed(doing(), e))
+    }
+
+    /// The patch-id of the change between two trees.
+    ///
+    /// # Errors
+    /// When an object is missing.
+    pub fn patch_id(&self, old: TreeId, new: TreeId) -> Result<PatchId, StoreError> {
+        let (old_tree, new_tree) = (self.tree(old)?, self.tree(new)?);
+        self.repo
+            .diff_tree_to_tree(Some(&old_tree), Some(&new_tree), None)
+            .and_then(|diff| diff.patchid(None))
+            .map(PatchId::of)
+            .map_err(|e| failed(format!("make the patch-id of {old}..{new}"), e))
+    }
+
+    /// Writes a commit whose author is also its committer, so that equal input gives an equal id.
+    ///
+    /// # Errors
+    /// When a parent or the tree is missing, or name and address hold characters that git refuses.
+    pub fn write_commit(
+        &self,
+        tree: TreeId,
+        parents: &[CommitId],
+        author: &Person,
+        message: &str,
+    ) -> Result<CommitId, StoreError> {
+        let write = || -> Result<Oid, git2::Error> {
+            let time = git2::Time::new(author.time_s, author.offset_min);
+            let who = git2::Signature::new(&author.name, &author.email, &time)?;
+            let parents: Vec<git2::Commit<'_>> =
+                parents.iter().map(|id| self.repo.find_commit(id.oid())).collect::<Result<_, _>>()?;
+            let parents: Vec<&git2::Commit<'_>> = parents.iter().collect();
+            let tree = self.repo.find_tree(tree.oid())?;
+            self.repo.commit(None, &who, &who, message, &tree, &parents)
+        };
+        write().map(CommitId::of).map_err(|e| failed("write a commit".to_owned(), e))
+    }
+
+    fn tree(&self, id: TreeId) -> Result<git2::Tree<'_>, StoreError> {
+        self.repo.find_tree(id.oid()).map_err(|e| failed(format!("read tree {id}"), e))
+    }
+
+    /// The refs of the store below `prefix`, without it, each with the commit it leads to; others are left out.
+    ///
+    /// # Errors
+    /// When refs cannot be listed.
+    pub fn refs(&self, prefix: &str) -> Result<BTreeMap<String, CommitId>, StoreError> {
+        refs_of(&self.repo, prefix)
+    }
+}
+
+/// Who made a commit, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Person {
+    /// The name.
+    pub name: String,
+    /// The address.
+    pub email: String,
+    /// Seconds since 1970.
+    pub time_s: i64,
+    /// Minutes ahead of UTC.
+    pub offset_min: i32,
+}
+
+pub(super) fn refs_of(repo: &Repository, prefix: &str) -> Result<BTreeMap<String, CommitId>, StoreError> {
+    let doing = || format!("list the refs of {}", repo.path().display());
+    let mut refs = BTreeMap::new();
+    for reference in repo.references().map_err(|e| failed(doing(), e))? {
+        let reference = reference.map_err(|e| failed(doing(), e))?;
+        let name = String::from_utf8_lossy(reference.name_bytes()).into_owned();
+        if let (Some(name), Ok(commit)) = (name.strip_prefix(prefix), reference.peel_to_commit()) {
+            refs.insert(name.to_owned(), CommitId::of(commit.id()));
+        }
+    }
+    Ok(refs)
+}
+
+pub(super) fn failed(doing: String, source: git2::Error) -> StoreError {
+    StoreError::Object { doing, source }
+}
+
+fn entry_of(entry: &git2::TreeEntry<'_>) -> Entry {
+    let mode = match entry.kind() {
+        Some(ObjectType::Tree) => MODE_FOLDER,
+        _ => entry.filemode_raw() as u32,
+    };
+    Entry { id: EntryId::of(entry.id()), mode }
+}
+
+/// Git finds borrowed objects through `objects/info/alternates`, and the ends of shallow histories in `shallow`.
+fn write_borrowed(path: &Path, borrow: &[PathBuf]) -> io::Result<()> {
+    let mut alternates = String::new();
+    let mut shallow = String::new();
+    for repository in borrow {
+        let objects = fs::canonicalize(repository.join("objects"))?;
+        alternates.push_str(&format!("{}\n", objects.display()));
+        shallow.push_str(&fs::read_to_string(repository.join("shallow")).unwrap_or_default());
+    }
+    fs::create_dir_all(path.join("objects/info"))?;
+    write_unless_equal(&path.join("objects/info/alternates"), &alternates)?;
+    if !borrow.is_empty() {
+        write_unless_equal(&path.join("shallow"), &shallow)?;
+    }
+    Ok(())
+}
+
+fn write_unless_equal(path: &Path, text: &str) -> io::Result<()> {
+    let known = fs::read_to_string(path).unwrap_or_default();
+    if known == text {
+        return Ok(());
+    }
+    if text.is_empty() {
+        return fs::remove_file(path);
+    }
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    fs::write(&beside, text)?;
+    fs::rename(beside, path)
+}
