@@ -12,11 +12,14 @@ use crate::tools::git::{
     tree_path::TreePath,
 };
 
+/// Upstream commits by patch number and conflicting path.
+pub type Culprits = BTreeMap<(usize, TreePath), CommitId>;
+
 /// Where a patch conflicts along upstream's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConflictHistory {
     /// For each patch number and path: the commit since which the path has conflicted without a break up to the target.
-    pub culprits: BTreeMap<(usize, TreePath), CommitId>,
+    pub culprits: Culprits,
     /// The commits, as positions in the history, at which no watched path of any patch conflicts.
     pub clean: BTreeSet<usize>,
 }
@@ -90,7 +93,7 @@ fn culprits(
     conflicts: &[BTreeMap<usize, BTreeSet<usize>>],
     history: &[Milestone],
     watched: &[&TreePath],
-) -> BTreeMap<(usize, TreePath), CommitId> {
+) -> Culprits {
     let conflicting = |era: usize, number: usize, path: usize| {
         conflicts[era].get(&number).is_some_and(|paths| paths.contains(&path))
     };

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    culprit::conflict_history,
+    culprit::{Culprits, conflict_history},
     depend::{FileChange, LineOrigins},
     replay::{Replayed, Step},
 };
@@ -241,7 +241,7 @@ fn history_of(
     replayed: &Replayed,
     target: &Target,
     mut watched: BTreeSet<TreePath>,
-) -> Result<(BTreeMap<(usize, TreePath), CommitId>, Frontier), MergeError> {
+) -> Result<(Culprits, Frontier), MergeError> {
     let of = target.history.len();
     if watched.is_empty() || of == 0 {
         return Ok((BTreeMap::new(), Frontier { commit: target.onto.commit, index: of, of }));

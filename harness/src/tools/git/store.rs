@@ -19,9 +19,16 @@ use super::{
 /// A bare repository used as an object store.
 pub struct Store {
     pub(super) repo: Repository,
-    entries: RefCell<HashMap<(Oid, Vec<u8>), Option<Entry>>>,
-    pub(super) known: RefCell<HashMap<(TreeId, TreeId), Rc<Vec<PathChange>>>>,
+    entries: RefCell<KnownEntries>,
+    pub(super) known: RefCell<KnownChanges>,
 }
+
+/// What folders hold under a name, as far as it was looked up.
+type KnownEntries = HashMap<(Oid, Vec<u8>), Option<Entry>>;
+/// How trees differ, as far as they were compared.
+type KnownChanges = HashMap<(TreeId, TreeId), Rc<Vec<PathChange>>>;
+/// Paths below a folder with what they are to hold.
+type Edits<'p> = Vec<(&'p [u8], Option<Entry>)>;
 
 /// What a tree holds at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -355,8 +362,7 @@ impl Store {
         if edits.is_empty() {
             return Ok(tree);
         }
-        let edits: Vec<(&[u8], Option<Entry>)> =
-            edits.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
+        let edits: Edits<'_> = edits.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
         let written = self.edited_folder(Some(tree.oid()), &edits)?;
         written.map_or_else(|| self.empty_tree(), |oid| Ok(TreeId::of(oid)))
     }
@@ -370,7 +376,7 @@ impl Store {
         let source =
             folder.map(|oid| self.repo.find_tree(oid)).transpose().map_err(|e| failed(doing(), e))?;
         let mut builder = self.repo.treebuilder(source.as_ref()).map_err(|e| failed(doing(), e))?;
-        let mut below: BTreeMap<&[u8], Vec<(&[u8], Option<Entry>)>> = BTreeMap::new();
+        let mut below: BTreeMap<&[u8], Edits<'_>> = BTreeMap::new();
         let mut here: BTreeMap<&[u8], Option<Entry>> = BTreeMap::new();
         for &(path, entry) in edits {
             match path.iter().position(|&byte| byte == b'/') {
