@@ -1,12 +1,12 @@
 //! The `.crate` file of a published crate: from cargo's own download cache, else fetched by cargo, which checks its hash
 //! against the registry's index.
 
-use std::{
-    env, fs, io,
-    path::{Path, PathBuf},
-};
+use std::{fs, io, path::PathBuf};
 
-use crate::tools::process::{Invocation, ProcessError};
+use crate::tools::{
+    cargo::{cargo, cargo_home, fetched_crate},
+    process::ProcessError,
+};
 
 /// Why a published crate cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ pub fn crate_file(name: &str, version: &str) -> Result<Vec<u8>, CrateError> {
             );
             fs::write(&manifest, text).map_err(disk(manifest.clone()))?;
             fs::write(folder.path().join("lib.rs"), "").map_err(disk(folder.path().to_owned()))?;
-            Invocation::new("cargo")
+            cargo()
                 .args(["fetch", "--manifest-path"])
                 .arg(&manifest)
                 .run_ok()
@@ -86,24 +86,4 @@ pub fn crate_file(name: &str, version: &str) -> Result<Vec<u8>, CrateError> {
         }
     };
     fs::read(&path).map_err(disk(path))
-}
-
-fn cargo_home() -> Option<PathBuf> {
-    let named = env::var_os("CARGO_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    named.or_else(|| etcetera::home_dir().ok().map(|home| home.join(".cargo")))
-}
-
-/// Cargo keeps downloads in one folder a registry.
-fn fetched_crate(cargo_home: &Path, name: &str, version: &str) -> io::Result<Option<PathBuf>> {
-    let cache = cargo_home.join("registry/cache");
-    if !cache.is_dir() {
-        return Ok(None);
-    }
-    for registry in fs::read_dir(cache)? {
-        let file = registry?.path().join(format!("{name}-{version}.crate"));
-        if file.is_file() {
-            return Ok(Some(file));
-        }
-    }
-    Ok(None)
 }
