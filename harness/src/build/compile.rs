@@ -126,7 +126,7 @@ pub enum BuildError {
         version: String,
         /// Why.
         #[source]
-        source: ArchiveError,
+        source: Box<ArchiveError>,
     },
     /// A stack does not apply.
     #[error("cannot patch {package} {version}")]
@@ -137,21 +137,19 @@ pub enum BuildError {
         version: String,
         /// Why.
         #[source]
-        source: ApplyError,
+        source: Box<ApplyError>,
     },
     /// The MLX library is another version than the sources were written for.
     #[error(
-        "build `{build}` takes the MLX library {wheel}, and the mlx-c in {package} {version} is written for MLX {expected}"
+        "build `{build}` takes the MLX library {wheel}, and the mlx-c in {package} is written for MLX {expected}"
     )]
     MlxMismatch {
         /// The build.
         build: String,
         /// The library's version.
         wheel: String,
-        /// The crate that holds mlx-c.
+        /// The crate that holds mlx-c, with its version.
         package: String,
-        /// Its version.
-        version: String,
         /// The version that it was written for.
         expected: String,
     },
@@ -162,7 +160,7 @@ pub enum BuildError {
         build: String,
         /// What cargo said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// Something that the build needs could not be provisioned.
     #[error("cannot provision for build `{build}`")]
@@ -171,7 +169,7 @@ pub enum BuildError {
         build: String,
         /// Why.
         #[source]
-        source: ProvisionError,
+        source: Box<ProvisionError>,
     },
     /// A folder or file could not be made.
     #[error("cannot prepare the build's folders")]
@@ -235,7 +233,7 @@ pub fn build(
     let phase = Phase::start(sink, format!("build {}", spec.name), 4);
     let MlxSource::Wheel(version) = &spec.mlx;
     let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source })?;
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
     let crates = planned_crates(spec, layout)?;
     check_feature(spec, layout)?;
     let toolchain = toolchain(toolbox)?;
@@ -287,7 +285,7 @@ pub fn build(
                 .invocation
                 .run_ok()
                 .map(|done| done.took)
-                .map_err(|source| BuildError::Compile { build: spec.name.clone(), source })
+                .map_err(|source| BuildError::Compile { build: spec.name.clone(), source: Box::new(source) })
         },
     )?;
     let program = folder.join(PROGRAM);
@@ -450,10 +448,14 @@ fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
     archive::unpack_crate(&file, staging).map_err(|source| BuildError::Unpack {
         package: package.clone(),
         version: version.clone(),
-        source,
+        source: Box::new(source),
     })?;
     let patches: Vec<PathBuf> = plan.patches.iter().map(|p| p.path.clone()).collect();
-    apply::apply_queue(staging, &patches).map_err(|source| BuildError::Patch { package, version, source })?;
+    apply::apply_queue(staging, &patches).map_err(|source| BuildError::Patch {
+        package,
+        version,
+        source: Box::new(source),
+    })?;
     Ok(())
 }
 
@@ -471,8 +473,7 @@ fn check_mlx_version(
             return Err(BuildError::MlxMismatch {
                 build: spec.name.clone(),
                 wheel,
-                package: plan.name.clone(),
-                version: plan.version.clone(),
+                package: format!("{} {}", plan.name, plan.version),
                 expected,
             });
         }

@@ -120,7 +120,7 @@ pub enum PythonError {
         path: PathBuf,
         /// What the interpreter said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// Pip failed.
     #[error("cannot {doing}{}", pip_reason(*.failure))]
@@ -131,7 +131,7 @@ pub enum PythonError {
         failure: PipFailure,
         /// What it said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// An environment's own report could not be read.
     #[error("`{}` does not report its packages", .program.display())]
@@ -216,7 +216,9 @@ pub fn create_environment(interpreter: &Interpreter, path: &Path, log: &Path) ->
             version: interpreter.version.clone(),
         });
     };
-    make.arg(path).run_ok().map_err(|source| PythonError::Environment { path: path.to_owned(), source })?;
+    make.arg(path)
+        .run_ok()
+        .map_err(|source| PythonError::Environment { path: path.to_owned(), source: Box::new(source) })?;
     Ok(pip)
 }
 
@@ -324,7 +326,9 @@ pub fn classify(stderr: &str) -> PipFailure {
 fn run(command: &Invocation, doing: String) -> Result<(), PythonError> {
     match command.run_ok() {
         Ok(_) => Ok(()),
-        Err(source) => Err(PythonError::Pip { doing, failure: classify(source.stderr_tail()), source }),
+        Err(source) => {
+            Err(PythonError::Pip { doing, failure: classify(source.stderr_tail()), source: Box::new(source) })
+        }
     }
 }
 

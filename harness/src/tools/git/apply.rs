@@ -49,7 +49,7 @@ pub enum ApplyError {
         folder: PathBuf,
         /// What git said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// A patch does not fit.
     #[error("patch `{}` does not apply to `{}`", .patch.display(), .folder.display())]
@@ -60,7 +60,7 @@ pub enum ApplyError {
         folder: PathBuf,
         /// What git said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// A patch file holds no change at all.
     #[error("patch `{}` names no file", .patch.display())]
@@ -110,7 +110,7 @@ pub fn apply_queue(folder: &Path, patches: &[PathBuf]) -> Result<Vec<Applied>, A
     let prepare = |path: &Path, source| ApplyError::Prepare { path: path.to_owned(), source };
     let folder = folder.canonicalize().map_err(|e| prepare(folder, e))?;
     let git_dir = folder.join(".git");
-    let git_failed = |source| ApplyError::Git { folder: folder.clone(), source };
+    let git_failed = |source| ApplyError::Git { folder: folder.clone(), source: Box::new(source) };
     let run = |args: &[&str]| git(&folder, true).args(args).run_ok();
 
     git(&folder, false).args(["init", "--quiet", "--template="]).run_ok().map_err(git_failed)?;
@@ -131,7 +131,7 @@ pub fn apply_queue(folder: &Path, patches: &[PathBuf]) -> Result<Vec<Applied>, A
             .map_err(|source| ApplyError::DoesNotApply {
                 patch: patch.clone(),
                 folder: folder.clone(),
-                source,
+                source: Box::new(source),
             })?;
         let after = tree(&folder).map_err(git_failed)?;
         let listed = run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &before, &after]);
