@@ -6,6 +6,7 @@ pub mod config;
 pub mod engine;
 pub mod event;
 pub mod fork;
+pub mod gate;
 pub mod judge;
 pub mod matrix;
 pub mod model;

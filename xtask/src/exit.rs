@@ -2,7 +2,7 @@
 
 use std::{error::Error, io::Write, process::ExitCode};
 
-use harness::{config::ConfigError, matrix::FilterError};
+use harness::{build::BuildError, config::ConfigError, gate::GateError, matrix::FilterError};
 
 use crate::output::printable;
 
@@ -76,6 +76,30 @@ impl From<FilterError> for Failure {
     fn from(error: FilterError) -> Self {
         let hint = format!("{} (`--plan` lists all cells)", error.suggestion);
         Self::new(Exit::Usage, error, Some(hint))
+    }
+}
+
+impl From<GateError> for Failure {
+    fn from(error: GateError) -> Self {
+        let hint = error.hint();
+        Self::new(exit_of(&error), error, hint)
+    }
+}
+
+/// A build that cannot be configured is a mistake in a file; one whose patches or sources are at fault is what a gate is
+/// there to find; all else is the machine's.
+fn exit_of(error: &GateError) -> Exit {
+    match error {
+        GateError::NoModel { .. } => Exit::Usage,
+        GateError::Build { source, .. } => match source.as_ref() {
+            BuildError::NotLocked { .. }
+            | BuildError::NoPatches { .. }
+            | BuildError::UnknownDialect { .. }
+            | BuildError::MlxMismatch { .. } => Exit::Usage,
+            BuildError::Patch { .. } | BuildError::Compile { .. } => Exit::Found,
+            _ => Exit::Tool,
+        },
+        _ => Exit::Tool,
     }
 }
 

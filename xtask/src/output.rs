@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 
+/// Who made a document or a report.
+pub(crate) const GENERATED_BY: &str = concat!("regraft ", env!("CARGO_PKG_VERSION"));
+
 /// A machine-readable document: its schema, who made it, and its content.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<T> {
@@ -24,8 +27,7 @@ struct Schema {
 impl<T: Serialize> Document<T> {
     /// Wraps the content. The version rises when a key changes its meaning or goes.
     pub(crate) fn new(name: &'static str, version: u32, content: T) -> Self {
-        let generated_by = concat!("regraft ", env!("CARGO_PKG_VERSION"));
-        Self { schema: Schema { name, version }, generated_by, content }
+        Self { schema: Schema { name, version }, generated_by: GENERATED_BY, content }
     }
 
     /// Prints the document on stdout.

@@ -365,7 +365,8 @@ fn kill_group(leader: u32) {
     }
 }
 
-fn quoted(word: &OsStr) -> String {
+/// A word as a shell takes it.
+pub fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     shlex::try_quote(&word).map_or_else(|_| format!("{word:?}"), |q| q.into_owned())
 }

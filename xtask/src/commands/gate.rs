@@ -1,18 +1,28 @@
 //! `gate` and `nightly`: may this build become the pin?
 
-use std::{env::consts::OS, fmt::Write, path::Path};
+use std::{
+    env::{self, consts::OS},
+    ffi::OsString,
+    fmt::Write,
+    path::Path,
+};
 
 use harness::{
+    build::Layout,
     config::{find_build, load_builds, load_matrix, spec::MatrixSpec},
-    event::EventSink,
+    gate::{self, GateRequest},
+    report::summary,
+    tools::process::quoted,
+    verdict::Verdict,
     matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
 };
 use serde::Serialize;
 
 use crate::{
     cli::{Format, GateArgs},
+    console::Console,
     exit::{Exit, Failure},
-    output::{Document, print_text},
+    output::{Document, GENERATED_BY, print_text},
 };
 
 /// Plans the run and, unless only the plan was asked for, carries it out.
@@ -20,7 +30,7 @@ pub(crate) fn run(
     root: &Path,
     args: GateArgs,
     default_matrix: &str,
-    _events: &dyn EventSink,
+    console: &Console,
 ) -> Result<Exit, Failure> {
     let builds = load_builds(root)?;
     let mut matrix = load_matrix(root, args.matrix.as_deref().unwrap_or(default_matrix), &builds)?;
@@ -31,11 +41,31 @@ pub(crate) fn run(
     if args.plan {
         return print_plan(&matrix, &plan, args.format);
     }
-    Err(Failure::new(
-        Exit::Tool,
-        "this build of Regraft cannot run a matrix yet",
-        Some("`--plan` lists the cells".to_owned()),
-    ))
+    let layout = Layout::of_repository(root);
+    let reports = args.report_dir.unwrap_or_else(|| root.join("reports"));
+    let outcome = gate::run(
+        &GateRequest {
+            layout: &layout,
+            matrix: &matrix,
+            plan: &plan,
+            candidate: find_build(&builds, &matrix.candidate)?,
+            baseline: find_build(&builds, &matrix.baseline)?,
+            reports: &reports,
+            generated_by: GENERATED_BY.to_owned(),
+            command: command_line(env::args_os().skip(1)),
+        },
+        console,
+    )?;
+    console.clear();
+    match args.format {
+        Format::Json => print_text(&outcome.report.to_json())?,
+        Format::Text => print_text(&summary(&outcome.report))?,
+    }
+    Ok(match outcome.report.verdict {
+        Verdict::Pass => Exit::Pass,
+        Verdict::Fail => Exit::Found,
+        Verdict::Inconclusive => Exit::Inconclusive,
+    })
 }
 
 fn print_plan(matrix: &MatrixSpec, plan: &Plan, format: Format) -> Result<Exit, Failure> {
@@ -146,4 +176,9 @@ fn plan_text(matrix: &MatrixSpec, plan: &Plan) -> String {
 
 fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("text grows");
+}
+
+/// The command as a person could paste it.
+fn command_line(args: impl Iterator<Item = OsString>) -> String {
+    args.fold("cargo xtask".to_owned(), |line, arg| line + " " + &quoted(&arg))
 }

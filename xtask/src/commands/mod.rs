@@ -2,19 +2,18 @@
 
 mod gate;
 
-use harness::event::EventSink;
-
 use crate::{
     cli::{Cli, Command},
+    console::Console,
     exit::{Exit, Failure},
     root::repository_root,
 };
 
 /// Runs the command that was asked for.
-pub(crate) fn run(cli: Cli, events: &dyn EventSink) -> Result<Exit, Failure> {
+pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
-        Command::Gate(args) => gate::run(&root, args, "smoke", events),
-        Command::Nightly(args) => gate::run(&root, args, "nightly", events),
+        Command::Gate(args) => gate::run(&root, args, "smoke", console),
+        Command::Nightly(args) => gate::run(&root, args, "nightly", console),
     }
 }

@@ -1,0 +1,328 @@
+//! The story of a gate: provision, build both builds, make the models, run every cell through candidate, baseline and
+//! reference, judge, decide, write the report. What is right or wrong is decided by the stages, not here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    path::Path,
+    time::Instant,
+};
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::{
+    build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
+    config::spec::{BuildSpec, MatrixSpec, MlxSource, ModelSource},
+    event::{Event, EventSink},
+    judge::{self, CellObservations},
+    matrix::{
+        Cell, Disposition, Plan, ProcessOutcome, Role,
+        run::{ForcedIds, ObserveError, ObserveOptions, observe, observe_counterfactual},
+    },
+    model::{self, ModelDir, ModelError, ModelInputs},
+    report::{self, Report, ReportError, ReportInput, Written},
+    tools::{clock, host},
+    verdict::{self, CellRun, PassedGate, PlannedCell},
+};
+
+/// What a person asked the gate.
+#[derive(Debug)]
+pub struct GateRequest<'a> {
+    /// Where things are and go.
+    pub layout: &'a Layout,
+    /// The matrix.
+    pub matrix: &'a MatrixSpec,
+    /// Its cells, expanded and filtered.
+    pub plan: &'a Plan,
+    /// The build that wants to become the pin.
+    pub candidate: &'a BuildSpec,
+    /// The build that is pinned now.
+    pub baseline: &'a BuildSpec,
+    /// The folder in which the run's folder is made.
+    pub reports: &'a Path,
+    /// Program and version, for the report.
+    pub generated_by: String,
+    /// The command line, as one could paste it, for the report.
+    pub command: String,
+}
+
+/// What the gate leaves behind.
+#[derive(Debug)]
+pub struct GateOutcome {
+    /// The record.
+    pub report: Report,
+    /// Where it lies.
+    pub written: Written,
+    /// The proof that a pin may move, when everything passed and nothing was left out.
+    pub passed: Option<PassedGate>,
+}
+
+/// Why a gate could not reach a verdict.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// A tool or download is missing.
+    #[error("cannot provision the tools of the gate")]
+    Provision(#[source] Box<ProvisionError>),
+    /// A build did not come about.
+    #[error("cannot build `{name}`, the {role}")]
+    Build {
+        /// The build.
+        name: String,
+        /// Its part in the comparison.
+        role: &'static str,
+        /// Why.
+        #[source]
+        source: Box<BuildError>,
+    },
+    /// A model did not come about.
+    #[error("cannot prepare model `{name}`")]
+    Model {
+        /// The model.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<ModelError>,
+    },
+    /// A cell names a model that the matrix does not have.
+    #[error("cell `{cell}` names model `{model}`, which matrix `{matrix}` does not declare")]
+    NoModel {
+        /// The cell.
+        cell: String,
+        /// The model.
+        model: String,
+        /// The matrix.
+        matrix: String,
+    },
+    /// An engine could not be started at all.
+    #[error("cannot run matrix `{matrix}`")]
+    Observe {
+        /// The matrix.
+        matrix: String,
+        /// Why.
+        #[source]
+        source: Box<ObserveError>,
+    },
+    /// The report could not be written.
+    #[error("cannot write the report")]
+    Report(#[source] Box<ReportError>),
+}
+
+impl GateError {
+    /// What a person can try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Provision(source) => source.hint(),
+            Self::Build { source, .. } => source.hint(),
+            Self::Model { source, .. } => source.hint(),
+            Self::NoModel { .. } => Some("declare it with a `[[model]]` of that name".to_owned()),
+            Self::Observe { source, .. } => Some(source.hint().to_owned()),
+            Self::Report(source) => Some(source.hint().to_owned()),
+        }
+    }
+}
+
+/// Runs the gate.
+///
+/// # Errors
+/// Where no verdict could be reached. A build that behaves badly is not an error: that is what the verdict says.
+pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcome, GateError> {
+    let started = clock::now_utc();
+    let GateRequest { layout, matrix, .. } = request;
+
+    let toolbox = build::provision(layout, sink).map_err(|source| GateError::Provision(Box::new(source)))?;
+    let engines = Engines::prepare(request, &toolbox, sink)?;
+    let models =
+        phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
+
+    let folder = request.reports.join(format!("{}-{}", started.replace(':', ""), request.candidate.name));
+    let options = ObserveOptions { timeout: matrix.cell_timeout, log_dir: folder.join("logs") };
+    let steps = request.plan.runnable().count() as u64 * 3;
+    let cells = phase(sink, "run", Some(steps), || {
+        request
+            .plan
+            .cells
+            .iter()
+            .map(|planned| {
+                let run = match &planned.disposition {
+                    Disposition::NotApplicable(reason) => CellRun::NotApplicable { reason: reason.clone() },
+                    Disposition::Deselected(reason) => CellRun::Deselected { reason: reason.clone() },
+                    Disposition::Run => run_cell(&planned.cell, matrix, &engines, &models, &options, sink)?,
+                };
+                Ok(PlannedCell { cell: planned.cell.clone(), run })
+            })
+            .collect::<Result<Vec<_>, GateError>>()
+    })?;
+
+    let decision = verdict::decide(&cells);
+    let input = ReportInput {
+        generated_by: request.generated_by.clone(),
+        command: request.command.clone(),
+        matrix: matrix.name.clone(),
+        candidate: engines.candidate.name.clone(),
+        baseline: engines.baseline.name.clone(),
+        reference: engines.reference.name.clone(),
+        builds: engines.all().map(|engine| (engine.name.clone(), engine.provenance.clone())).collect(),
+        thresholds: matrix.thresholds.clone(),
+        environment: environment(),
+        started,
+        finished: clock::now_utc(),
+    };
+    let report = Report::new(input, &cells, &decision);
+    let written =
+        report::write(&folder, &report, &cells).map_err(|source| GateError::Report(Box::new(source)))?;
+    let passed = decision.passed_gate(&matrix.name, &engines.candidate.provenance);
+    Ok(GateOutcome { report, written, passed })
+}
+
+/// The three engines of a run.
+struct Engines {
+    candidate: Artifact,
+    baseline: Artifact,
+    reference: Artifact,
+    /// The MLX version that each was built against.
+    claimed_mlx: BTreeMap<Role, String>,
+}
+
+impl Engines {
+    fn prepare(
+        request: &GateRequest<'_>,
+        toolbox: &Toolbox,
+        sink: &dyn EventSink,
+    ) -> Result<Self, GateError> {
+        let one = |spec: &BuildSpec, role: &'static str| {
+            build::build(spec, request.layout, toolbox, sink).map_err(|source| GateError::Build {
+                name: spec.name.clone(),
+                role,
+                source: Box::new(source),
+            })
+        };
+        let baseline = one(request.baseline, "baseline")?;
+        let candidate = match request.candidate == request.baseline {
+            true => baseline.clone(),
+            false => one(request.candidate, "candidate")?,
+        };
+        let reference =
+            build::reference_artifact(request.layout, toolbox).map_err(|source| GateError::Build {
+                name: request.matrix.reference.clone(),
+                role: "reference",
+                source: Box::new(source),
+            })?;
+        let MlxSource::Wheel(candidate_mlx) = &request.candidate.mlx;
+        let MlxSource::Wheel(baseline_mlx) = &request.baseline.mlx;
+        let claimed_mlx = [
+            (Role::Candidate, Some(candidate_mlx.as_str())),
+            (Role::Baseline, Some(baseline_mlx.as_str())),
+            (Role::Reference, toolbox.version_of("mlx")),
+        ]
+        .into_iter()
+        .filter_map(|(role, version)| Some((role, version?.to_owned())))
+        .collect();
+        Ok(Self { candidate, baseline, reference, claimed_mlx })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Artifact> {
+        [&self.candidate, &self.baseline, &self.reference].into_iter()
+    }
+}
+
+/// Makes the models that cells of the plan need, and no others.
+fn prepare_models(
+    matrix: &MatrixSpec,
+    plan: &Plan,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<BTreeMap<String, ModelDir>, GateError> {
+    let needed: BTreeSet<&str> = plan.runnable().map(|cell| cell.model.as_str()).collect();
+    let root = layout.work.join("models");
+    matrix
+        .models
+        .iter()
+        .filter(|spec| needed.contains(spec.name.as_str()))
+        .map(|spec| {
+            let package_file = match &spec.source {
+                ModelSource::Synthetic(_) => None,
+                ModelSource::Package { package } => Some(
+                    build::package_file(package, layout, toolbox, sink)
+                        .map_err(|source| GateError::Provision(Box::new(source)))?,
+                ),
+            };
+            let inputs = ModelInputs {
+                root: &root,
+                package_file: package_file.as_deref(),
+                check: model::Check::Sizes,
+            };
+            let model = model::prepare(spec, inputs, sink)
+                .map_err(|source| GateError::Model { name: spec.name.clone(), source: Box::new(source) })?;
+            Ok((spec.name.clone(), model))
+        })
+        .collect()
+}
+
+/// Runs one cell in all three engines, and the reference once more without history when that could name a cause.
+fn run_cell(
+    cell: &Cell,
+    matrix: &MatrixSpec,
+    engines: &Engines,
+    models: &BTreeMap<String, ModelDir>,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+) -> Result<CellRun, GateError> {
+    let model = models.get(&cell.model).ok_or_else(|| GateError::NoModel {
+        cell: cell.id.to_string(),
+        model: cell.model.clone(),
+        matrix: matrix.name.clone(),
+    })?;
+    let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
+    let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
+
+    let reference = one(Role::Reference, &engines.reference)?;
+    let baseline = one(Role::Baseline, &engines.baseline)?;
+    let candidate = one(Role::Candidate, &engines.candidate)?;
+    let mut seen = CellObservations {
+        claimed_mlx_versions: engines.claimed_mlx.clone(),
+        candidate: Some(candidate),
+        baseline: Some(baseline),
+        reference: Some(reference),
+        reference_without_history: None,
+    };
+    if let Some(role) = judge::counterfactual_of(cell, &seen, &matrix.thresholds)
+        && let Some(forced) = seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
+    {
+        let without = observe_counterfactual(cell, &forced, &engines.reference, &model.path, options, sink)
+            .map_err(failed)?;
+        if without.exit != ProcessOutcome::Clean {
+            sink.emit(Event::Warning(format!(
+                "the reference without history ended as `{}` at {}: the cause of the difference stays unnamed",
+                without.exit.label(),
+                cell.id
+            )));
+        }
+        seen.reference_without_history = Some(without);
+    }
+    let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
+    Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) })
+}
+
+/// What figures of this run depend on, beside the builds.
+fn environment() -> BTreeMap<String, Value> {
+    match json!(host::host_facts()) {
+        Value::Object(facts) => facts.into_iter().collect(),
+        other => BTreeMap::from([("host".to_owned(), other)]),
+    }
+}
+
+/// Announces a phase, does it, and says how long it took.
+fn phase<T, E: Error>(
+    sink: &dyn EventSink,
+    name: &str,
+    steps: Option<u64>,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
+    sink.emit(Event::PhaseStarted { phase: name.to_owned(), steps });
+    let begun = Instant::now();
+    let done = work()?;
+    sink.emit(Event::PhaseFinished { phase: name.to_owned(), took: begun.elapsed() });
+    Ok(done)
+}
