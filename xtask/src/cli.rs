@@ -34,6 +34,12 @@ pub(crate) enum Command {
     Gate(GateArgs),
     /// `gate` with the matrix `nightly`.
     Nightly(GateArgs),
+    /// List every tool that Regraft uses, with version and place, and how to get what is missing.
+    Doctor {
+        /// What stdout holds.
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
 }
 
 /// Options of `gate` and `nightly`.
@@ -113,6 +119,7 @@ mod tests {
           gate     Say whether a build may become the pin: build it, run models through it, compare it with
                    the pinned build and a reference
           nightly  `gate` with the matrix `nightly`
+          doctor   List every tool that Regraft uses, with version and place, and how to get what is missing
           help     Print this message or the help of the given subcommand(s)
 
         Options:

@@ -1,5 +1,6 @@
 //! One file a command, each a short story: load, plan, execute, report.
 
+mod doctor;
 mod gate;
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
 pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
+        Command::Doctor(args) => doctor::run(&root, &args),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
     }
