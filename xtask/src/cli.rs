@@ -32,6 +32,12 @@ pub(crate) enum Command {
     /// Say whether a build may become the pin: build it, run models through it, compare it with the pinned build and a
     /// reference.
     Gate(GateArgs),
+    /// Run the model runner's own lints and tests against a build's crates and MLX library.
+    CheckRunner {
+        /// The build whose crates and library it is compiled with.
+        #[arg(long, value_name = "BUILD", default_value = "patched")]
+        build: String,
+    },
     /// `gate` with the matrix `nightly`.
     Nightly(GateArgs),
     /// List every tool that Regraft uses, with version and place, and how to get what is missing.

@@ -2,7 +2,12 @@
 
 use std::{error::Error, io::Write, process::ExitCode};
 
-use harness::{build::BuildError, config::ConfigError, gate::GateError, matrix::FilterError};
+use harness::{
+    build::{BuildError, ProvisionError},
+    config::ConfigError,
+    gate::GateError,
+    matrix::FilterError,
+};
 
 use crate::output::printable;
 
@@ -86,19 +91,37 @@ impl From<GateError> for Failure {
     }
 }
 
+impl From<ProvisionError> for Failure {
+    fn from(error: ProvisionError) -> Self {
+        let hint = error.hint();
+        Self::new(Exit::Tool, error, hint)
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        let hint = error.hint();
+        Self::new(exit_of_build(&error), error, hint)
+    }
+}
+
 /// A build that cannot be configured is a mistake in a file; one whose patches or sources are at fault is what a gate is
 /// there to find; all else is the machine's.
 fn exit_of(error: &GateError) -> Exit {
     match error {
         GateError::NoModel { .. } => Exit::Usage,
-        GateError::Build { source, .. } => match source.as_ref() {
-            BuildError::NotLocked { .. }
-            | BuildError::NoPatches { .. }
-            | BuildError::UnknownDialect { .. }
-            | BuildError::MlxMismatch { .. } => Exit::Usage,
-            BuildError::Patch { .. } | BuildError::Compile { .. } => Exit::Found,
-            _ => Exit::Tool,
-        },
+        GateError::Build { source, .. } => exit_of_build(source),
+        _ => Exit::Tool,
+    }
+}
+
+fn exit_of_build(error: &BuildError) -> Exit {
+    match error {
+        BuildError::NotLocked { .. }
+        | BuildError::NoPatches { .. }
+        | BuildError::UnknownDialect { .. }
+        | BuildError::MlxMismatch { .. } => Exit::Usage,
+        BuildError::Patch { .. } | BuildError::Compile { .. } => Exit::Found,
         _ => Exit::Tool,
     }
 }

@@ -275,7 +275,7 @@ pub fn build(
         |_: &PathBuf| "made".to_owned(),
         || scratch_copy(&folder, &copies, layout),
     )?;
-    let command = cargo_build(spec, &package, &mlx, layout, toolbox, &toolchain)?;
+    let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, Purpose::Build)?;
     let compiled = step(
         sink,
         format!("compile {}", spec.name),
@@ -514,19 +514,90 @@ fn scratch_copy(
     Ok(package)
 }
 
-struct CargoBuild {
+/// Runs the runner's own lints and tests against a build's crates and MLX library, in a scratch copy of its own.
+///
+/// # Errors
+/// [`BuildError::Compile`] when lints or tests fail, with the log's path; else as for [`build`].
+pub fn check_runner(
+    spec: &BuildSpec,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<(), BuildError> {
+    let phase = Phase::start(sink, format!("check the runner of {}", spec.name), 3);
+    let MlxSource::Wheel(version) = &spec.mlx;
+    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source })?;
+    let crates = planned_crates(spec, layout)?;
+    check_feature(spec, layout)?;
+    let toolchain = toolchain(toolbox)?;
+    let _lock = FileLock::acquire(&layout.work.join("build.lock"), || {
+        sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
+    })?;
+    let (copies, _) = patched_sources(&crates, layout)?;
+    check_mlx_version(spec, &mlx, &copies)?;
+    let package = scratch_copy(&layout.work.join("checks").join(&spec.name), &copies, layout)?;
+    for (name, purpose) in [("lints", Purpose::Lint), ("tests", Purpose::Test)] {
+        let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, purpose)?;
+        step(
+            sink,
+            format!("{name} of the runner"),
+            |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
+            || {
+                command
+                    .invocation
+                    .run_ok()
+                    .map(|done| done.took)
+                    .map_err(|source| BuildError::Compile { build: spec.name.clone(), source })
+            },
+        )?;
+    }
+    phase.finish();
+    Ok(())
+}
+
+/// What cargo is wanted for.
+#[derive(Debug, Clone, Copy)]
+enum Purpose {
+    Build,
+    Lint,
+    Test,
+}
+
+impl Purpose {
+    /// Subcommand, options before the features, and what follows them. All use the release profile, so that one compile
+    /// of the dependencies serves.
+    fn words(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Build => (&["build"], &[]),
+            Self::Lint => (&["clippy", "--all-targets"], &["--", "-D", "warnings"]),
+            Self::Test => (&["test"], &[]),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Build => "build",
+            Self::Lint => "lint",
+            Self::Test => "test",
+        }
+    }
+}
+
+struct CargoCommand {
     invocation: Invocation,
     output: PathBuf,
 }
 
-fn cargo_build(
+fn cargo_on(
     spec: &BuildSpec,
     package: &Path,
     mlx: &MlxWheel,
     layout: &Layout,
     toolbox: &Toolbox,
     toolchain: &Toolchain,
-) -> Result<CargoBuild, BuildError> {
+    purpose: Purpose,
+) -> Result<CargoCommand, BuildError> {
     let cmake_text = recipe::cmake_file(&mlx.cmake_dir().to_string_lossy());
     let cmake_file =
         layout.work.join("cmake").join(format!("{}.cmake", &sha256_hex(cmake_text.as_bytes())[..16]));
@@ -540,17 +611,20 @@ fn cargo_build(
     let inherited = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited)))
         .unwrap_or(inherited);
+    let (words, tail) = purpose.words();
     let invocation = cargo::cargo()
-        .args(["build", "--release", "--locked", "--no-default-features", "--features"])
+        .args(words)
+        .args(["--release", "--locked", "--no-default-features", "--features"])
         .arg(recipe::feature(&spec.dialect))
+        .args(tail)
         .cwd(package)
         .env("PATH", path)
         .env("CARGO_TARGET_DIR", &target)
         .env("CMAKE_TOOLCHAIN_FILE", &cmake_file)
         .env("CMAKE_GENERATOR", "Ninja")
         .env("REGRAFT_MLX_LIB_DIR", mlx.lib_dir())
-        .log(layout.log(&format!("build-{}", spec.name)));
-    Ok(CargoBuild { invocation, output: target.join("release").join(PROGRAM) })
+        .log(layout.log(&format!("{}-{}", purpose.name(), spec.name)));
+    Ok(CargoCommand { invocation, output: target.join("release").join(PROGRAM) })
 }
 
 fn looks_offline(stderr: &str) -> bool {

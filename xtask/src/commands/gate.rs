@@ -11,10 +11,10 @@ use harness::{
     build::Layout,
     config::{find_build, load_builds, load_matrix, spec::MatrixSpec},
     gate::{self, GateRequest},
+    matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
     report::summary,
     tools::process::quoted,
     verdict::Verdict,
-    matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
 };
 use serde::Serialize;
 

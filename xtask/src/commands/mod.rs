@@ -1,5 +1,6 @@
 //! One file a command, each a short story: load, plan, execute, report.
 
+mod check_runner;
 mod doctor;
 mod gate;
 
@@ -14,7 +15,8 @@ use crate::{
 pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
-        Command::Doctor(args) => doctor::run(&root, &args),
+        Command::CheckRunner { build } => check_runner::run(&root, &build, console),
+        Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
     }
