@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::tools::process::GroupGuard;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// How many of the last lines on stderr are kept.
@@ -108,6 +109,8 @@ impl Exit {
 pub struct InteractiveChild {
     child: std::process::Child,
     group: Pid,
+    /// Ends the group when the harness is interrupted; let go once the child is reaped.
+    guard: Option<GroupGuard>,
     /// Lines for the child; gone once stdin is to be closed.
     to_stdin: Option<Sender<Vec<u8>>>,
     from_stdout: Receiver<Heard>,
@@ -178,6 +181,7 @@ impl InteractiveChild {
         let stdout = child.stdout.take().expect("stdout is a pipe");
         let stderr = child.stderr.take().expect("stderr is a pipe");
         let group = Pid::from_child(&child);
+        let guard = GroupGuard::new(child.id());
 
         let (to_stdin, lines) = mpsc::channel();
         thread::spawn(move || write_lines(stdin, &lines));
@@ -196,6 +200,7 @@ impl InteractiveChild {
         Ok(Self {
             child,
             group,
+            guard: Some(guard),
             to_stdin: Some(to_stdin),
             from_stdout,
             stdout_over: false,
@@ -326,6 +331,7 @@ impl InteractiveChild {
             Err(_) => Exit::Code(-1),
         };
         self.exit = Some(exit);
+        self.guard = None;
         exit
     }
 }
