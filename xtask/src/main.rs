@@ -32,7 +32,10 @@ fn main() -> ExitCode {
 /// Children run in process groups of their own, which a terminal's Ctrl-C does not reach: a compile would go on for
 /// minutes and hold its locks.
 fn end_children_when_interrupted() {
-    #[expect(clippy::disallowed_methods, reason = "the work cannot return an exit code when it is interrupted")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the work cannot return an exit code when it is interrupted"
+    )]
     let outcome = ctrlc::set_handler(|| {
         harness::tools::process::end_running_groups();
         // What a shell reports for SIGINT; everything on disk is written so that the next run goes on from here.

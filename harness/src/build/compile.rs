@@ -527,7 +527,7 @@ pub fn check_runner(
     let phase = Phase::start(sink, format!("check the runner of {}", spec.name), 3);
     let MlxSource::Wheel(version) = &spec.mlx;
     let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source })?;
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
     let crates = planned_crates(spec, layout)?;
     check_feature(spec, layout)?;
     let toolchain = toolchain(toolbox)?;
@@ -544,11 +544,10 @@ pub fn check_runner(
             format!("{name} of the runner"),
             |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
             || {
-                command
-                    .invocation
-                    .run_ok()
-                    .map(|done| done.took)
-                    .map_err(|source| BuildError::Compile { build: spec.name.clone(), source })
+                command.invocation.run_ok().map(|done| done.took).map_err(|source| BuildError::Compile {
+                    build: spec.name.clone(),
+                    source: Box::new(source),
+                })
             },
         )?;
     }
