@@ -122,11 +122,13 @@ mod tests {
         Usage: cargo xtask <COMMAND>
 
         Commands:
-          gate     Say whether a build may become the pin: build it, run models through it, compare it with
-                   the pinned build and a reference
-          nightly  `gate` with the matrix `nightly`
-          doctor   List every tool that Regraft uses, with version and place, and how to get what is missing
-          help     Print this message or the help of the given subcommand(s)
+          gate          Say whether a build may become the pin: build it, run models through it, compare it
+                        with the pinned build and a reference
+          check-runner  Run the model runner's own lints and tests against a build's crates and MLX library
+          nightly       `gate` with the matrix `nightly`
+          doctor        List every tool that Regraft uses, with version and place, and how to get what is
+                        missing
+          help          Print this message or the help of the given subcommand(s)
 
         Options:
           -h, --help     Print help

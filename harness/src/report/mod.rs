@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{BufReader, BufWriter, Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -15,7 +16,6 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tempfile::NamedTempFile;
 use thiserror::Error;
 
 pub use summary::summary;
@@ -338,7 +338,11 @@ pub fn read_observations(path: &Path) -> Result<Vec<PlannedCell>, ReportError> {
 fn replace(path: &Path, fill: impl FnOnce(&File) -> std::io::Result<()>) -> Result<(), ReportError> {
     let io = |action| move |source| ReportError::Io { action, path: path.to_owned(), source };
     let folder = path.parent().expect("a report's file lies in a folder");
-    let temporary = NamedTempFile::new_in(folder).map_err(io("create a file beside"))?;
+    // A temporary file is its owner's alone by default; a report is for everybody who may read the folder.
+    let temporary = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o644))
+        .tempfile_in(folder)
+        .map_err(io("create a file beside"))?;
     fill(temporary.as_file()).and_then(|()| temporary.as_file().sync_all()).map_err(io("write"))?;
     temporary.persist(path).map_err(|e| io("replace")(e.error))?;
     Ok(())

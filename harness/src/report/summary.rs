@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::protocol::Phase,
     judge::{Against, Finding, Severity, Subject, role_name},
-    matrix::Role,
+    matrix::{Probe, Role},
     verdict::{CellStatus, Change, Verdict},
 };
 
@@ -45,6 +45,7 @@ pub fn summary(report: &Report) -> String {
     open_cells(&mut out, report);
     warnings(&mut out, report);
     all_cells(&mut out, report);
+    answers(&mut out, report);
     measured_with(&mut out, report);
     out
 }
@@ -205,7 +206,8 @@ fn all_cells(out: &mut String, report: &Report) {
     }
     line(out, "| cell | status | beside the baseline | candidate, measured | baseline, measured |");
     line(out, "|---|---|---|---|---|");
-    for cell in &report.cells {
+    let ran = |c: &&CellReport| !matches!(c.status, CellStatus::NotApplicable | CellStatus::Deselected);
+    for cell in report.cells.iter().filter(ran) {
         line(
             out,
             &format!(
@@ -217,6 +219,39 @@ fn all_cells(out: &mut String, report: &Report) {
                 figures(cell, Role::Baseline)
             ),
         );
+    }
+    line(out, "");
+    for status in [CellStatus::NotApplicable, CellStatus::Deselected] {
+        let cells: Vec<_> = report.cells.iter().filter(|c| c.status == status).collect();
+        if let Some(first) = cells.first() {
+            let ids: Vec<_> = cells.iter().map(|c| inline(c.id.as_str())).collect();
+            let reason = sentence(&first.reason);
+            line(out, &format!("{} ({reason}): {}.\n", capitalized(status_word(status)), ids.join(", ")));
+        }
+    }
+}
+
+/// What each engine answered to the prompts of tasks: once where all say the same.
+fn answers(out: &mut String, report: &Report) {
+    let cells: Vec<_> = report.cells.iter().filter(|c| !c.tasks.is_empty()).collect();
+    if cells.is_empty() {
+        return;
+    }
+    line(out, "## Answers\n");
+    line(out, "| model | prompt | answer |");
+    line(out, "|---|---|---|");
+    for cell in cells {
+        let Probe::Task { prompt, .. } = &cell.probe_spec else { continue };
+        let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (role, task) in &cell.tasks {
+            match said.iter_mut().find(|(answer, _)| *answer == task.answer) {
+                Some((_, roles)) => roles.push(role_name(*role)),
+                None => said.push((&task.answer, vec![role_name(*role)])),
+            }
+        }
+        let said: Vec<_> =
+            said.iter().map(|(answer, roles)| format!("{}: {}", roles.join(", "), inline(answer))).collect();
+        line(out, &format!("| {} | {} | {} |", inline(&cell.model), inline(prompt), said.join("; ")));
     }
     line(out, "");
 }
