@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use harness::build::metallib::parse::Version;
 
 use crate::exit::Exit;
 
@@ -46,6 +47,9 @@ pub(crate) enum Command {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
+    /// Look into Metal libraries (`mlx.metallib`), on any platform.
+    #[command(subcommand)]
+    Metallib(MetallibCommand),
 }
 
 /// Options of `gate` and `nightly`.
@@ -72,6 +76,80 @@ pub(crate) struct GateArgs {
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) report_dir: Option<PathBuf>,
+}
+
+/// What to do with Metal libraries.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MetallibCommand {
+    /// Show header, compiler and SDK, and every function with its versions and a check of its hash.
+    List(MetallibFileArgs),
+    /// Say whether a library is whole, complete and loads where it should; exit code 1 when it must not be shipped.
+    Audit(MetallibAuditArgs),
+    /// Show what was added, removed and changed in meaning from one library to another, by kernel family.
+    Diff(MetallibDiffArgs),
+    /// Say which official release a library is, or is closest to; exit code 1 when it is like none.
+    Identify(MetallibFileArgs),
+    /// Measure the library of an official wheel and put it into the table that `identify` reads.
+    Learn(MetallibLearnArgs),
+}
+
+/// Options of `metallib list` and `metallib identify`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibFileArgs {
+    /// The library.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `metallib audit`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibAuditArgs {
+    /// The library.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The oldest macOS that the library must load on, such as 14.0.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) deployment_target: Option<Version>,
+    /// A file that names the kernels that the library must hold, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) expect: Option<PathBuf>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `metallib diff`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibDiffArgs {
+    /// The library to start from.
+    #[arg(value_name = "FROM")]
+    pub(crate) from: PathBuf,
+    /// The library to compare it with.
+    #[arg(value_name = "TO")]
+    pub(crate) to: PathBuf,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `metallib learn`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibLearnArgs {
+    /// The library: `mlx/lib/mlx.metallib` of the wheel.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The version of the `mlx-metal` package.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) release: String,
+    /// The macOS version in the wheel's platform tag, such as 14.
+    #[arg(long, value_name = "N")]
+    pub(crate) macos: u16,
+    /// The table to write, instead of the one that the checkout carries.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) table: Option<PathBuf>,
 }
 
 /// What stdout holds.
@@ -128,6 +206,7 @@ mod tests {
           nightly       `gate` with the matrix `nightly`
           doctor        List every tool that Regraft uses, with version and place, and how to get what is
                         missing
+          metallib      Look into Metal libraries (`mlx.metallib`), on any platform
           help          Print this message or the help of the given subcommand(s)
 
         Options:

@@ -6,6 +6,7 @@ pub mod compile;
 pub mod digest;
 pub mod doctor;
 pub mod layout;
+pub mod metallib;
 pub mod provision;
 pub mod recipe;
 pub mod reference;

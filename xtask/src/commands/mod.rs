@@ -3,6 +3,7 @@
 mod check_runner;
 mod doctor;
 mod gate;
+mod metallib;
 
 use crate::{
     cli::{Cli, Command},
@@ -19,5 +20,6 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
+        Command::Metallib(command) => metallib::run(&root, command),
     }
 }
