@@ -50,6 +50,8 @@ pub(crate) enum Command {
     /// Look into Metal libraries (`mlx.metallib`), on any platform.
     #[command(subcommand)]
     Metallib(MetallibCommand),
+    /// Say what becomes of every patch of a fork on a newer upstream, and which upstream commit is in the way.
+    SyncUpstream(SyncUpstreamArgs),
 }
 
 /// Options of `gate` and `nightly`.
@@ -152,6 +154,28 @@ pub(crate) struct MetallibLearnArgs {
     pub(crate) table: Option<PathBuf>,
 }
 
+/// Options of `sync-upstream`.
+#[derive(Debug, Args)]
+pub(crate) struct SyncUpstreamArgs {
+    /// Forks by their names below `patches/`.
+    #[arg(required = true, value_name = "FORK")]
+    pub(crate) forks: Vec<String>,
+    /// The upstream commit to go to: a tag, a branch, a commit, `base`, `latest` (the branch's newest commit),
+    /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict).
+    #[arg(long, value_name = "TARGET", default_value = "latest")]
+    pub(crate) onto: String,
+    /// Forecast only; change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mirror_root: Option<PathBuf>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
 /// What stdout holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -200,14 +224,16 @@ mod tests {
         Usage: cargo xtask <COMMAND>
 
         Commands:
-          gate          Say whether a build may become the pin: build it, run models through it, compare it
-                        with the pinned build and a reference
-          check-runner  Run the model runner's own lints and tests against a build's crates and MLX library
-          nightly       `gate` with the matrix `nightly`
-          doctor        List every tool that Regraft uses, with version and place, and how to get what is
-                        missing
-          metallib      Look into Metal libraries (`mlx.metallib`), on any platform
-          help          Print this message or the help of the given subcommand(s)
+          gate           Say whether a build may become the pin: build it, run models through it, compare it
+                         with the pinned build and a reference
+          check-runner   Run the model runner's own lints and tests against a build's crates and MLX library
+          nightly        `gate` with the matrix `nightly`
+          doctor         List every tool that Regraft uses, with version and place, and how to get what is
+                         missing
+          metallib       Look into Metal libraries (`mlx.metallib`), on any platform
+          sync-upstream  Say what becomes of every patch of a fork on a newer upstream, and which upstream
+                         commit is in the way
+          help           Print this message or the help of the given subcommand(s)
 
         Options:
           -h, --help     Print help

@@ -13,7 +13,6 @@ use crate::output::printable;
 
 /// What the process tells its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(test), expect(dead_code, reason = "commands still to come end with the other codes"))]
 pub(crate) enum Exit {
     /// All is well.
     Pass = 0,

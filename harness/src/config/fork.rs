@@ -26,8 +26,9 @@ pub struct ForkSpec {
     pub summary: String,
     /// Whose code it is.
     pub upstream: UpstreamSpec,
-    /// What the stack sits on.
-    pub base: BaseSpec,
+    /// What the stack sits on; for a branch it may be left open, and is then the newest commit that the branch shares
+    /// with upstream.
+    pub base: Option<BaseSpec>,
     /// Where the stack comes from.
     pub stack: StackSpec,
 }
@@ -184,7 +185,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
     let root = document.root(ROOT);
     let summary = root.required::<String>("summary").map(Spanned::into_inner);
     let upstream = root.required_table("upstream", UPSTREAM).and_then(|table| upstream(&table));
-    let base = root.required_table("base", BASE).and_then(|table| base(&table));
+    let base = root.optional_table("base", BASE).and_then(|table| base(&table));
     let stack = root.open_table("stack").and_then(|table| stack(&table));
     if !root.has("stack") {
         root.problem(root.span(), "the file lacks `stack`");
@@ -196,14 +197,14 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             "`upstream.folder` goes with patch files only: a branch changes the whole repository",
         );
     }
+    if !matches!(stack, None | Some(StackSpec::Branch { .. })) && !root.has("base") {
+        root.problem(root.span(), "the file lacks `base`, which only a branch can do without");
+    }
+    if root.has("base") && base.is_none() {
+        return document.finish(None);
+    }
     let spec = (|| {
-        Some(ForkSpec {
-            name: name.to_owned(),
-            summary: summary?,
-            upstream: upstream?,
-            base: base?,
-            stack: stack?,
-        })
+        Some(ForkSpec { name: name.to_owned(), summary: summary?, upstream: upstream?, base, stack: stack? })
     })();
     document.finish(spec)
 }
@@ -325,7 +326,10 @@ archive-sha256 = "00"
         assert_eq!((queue.krate.as_str(), queue.version.as_str()), ("c", "1.2.3"));
         let order = PatchOrder::ListIn { file: "CMakeLists.txt".to_owned(), list: "patch_files".to_owned() };
         assert_eq!(queue.order, order);
-        assert_eq!((fork.base.tag.as_deref(), fork.upstream.folder), (Some("v1.0"), None));
+        assert_eq!(
+            (fork.base.and_then(|base| base.tag).as_deref(), fork.upstream.folder),
+            (Some("v1.0"), None)
+        );
     }
 
     #[test]

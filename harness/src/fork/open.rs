@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ForkError, Milestone};
 use crate::{
-    config::fork::{ForkSpec, StackSpec},
+    config::fork::{BaseSpec, ForkSpec, StackSpec, UpstreamSpec},
     event::{Event, EventSink},
     tools::git::{
         ids::CommitId,
@@ -73,12 +73,15 @@ pub fn open_fork(
             (store, upstream, fork)
         }
     };
-    let base = checked_base(&store, &spec, &upstream)?;
     let head = match (&spec.stack, fork) {
         (StackSpec::Branch { repository, branch, head }, Some(refs)) => {
             Some(fork_head(&store, repository, branch, *head, &refs)?)
         }
         _ => None,
+    };
+    let base = match (&spec.base, head) {
+        (Some(base), _) => checked_base(&store, &spec, base, &upstream)?,
+        (None, head) => shared_base(&store, &spec, head, &upstream)?,
     };
     Ok(Fork { spec, store, upstream, head, base })
 }
@@ -107,13 +110,40 @@ fn milestone(store: &Store, spec: &ForkSpec, commit: CommitId) -> Result<Milesto
     Ok(Milestone { commit, tree })
 }
 
-fn checked_base(store: &Store, spec: &ForkSpec, upstream: &RemoteRefs) -> Result<Milestone, ForkError> {
-    let expected = spec.base.commit;
+/// The newest commit that a fork's head shares with upstream's branch.
+fn shared_base(
+    store: &Store,
+    spec: &ForkSpec,
+    head: Option<CommitId>,
+    upstream: &RemoteRefs,
+) -> Result<Milestone, ForkError> {
+    let UpstreamSpec { repository, branch, .. } = &spec.upstream;
+    let no_branch = || ForkError::NoBranch { repository: repository.clone(), branch: branch.clone() };
+    let tip = *upstream.branches.get(branch).ok_or_else(no_branch)?;
+    let head = head.unwrap_or(tip);
+    match store.merge_base(head, tip)? {
+        Some(base) => milestone(store, spec, base),
+        None => Err(ForkError::NotAncestor {
+            base: head,
+            onto: tip,
+            merge_base: None,
+            shallow: store.is_shallow(),
+        }),
+    }
+}
+
+fn checked_base(
+    store: &Store,
+    spec: &ForkSpec,
+    base: &BaseSpec,
+    upstream: &RemoteRefs,
+) -> Result<Milestone, ForkError> {
+    let expected = base.commit;
     let there = store.has(expected);
-    if let Some((tag, &found)) = spec.base.tag.as_ref().and_then(|tag| upstream.tags.get_key_value(tag))
+    if let Some((tag, &found)) = base.tag.as_ref().and_then(|tag| upstream.tags.get_key_value(tag))
         && found != expected
     {
-        let tree = if there { Some(store.commit(expected)?.tree) } else { spec.base.tree };
+        let tree = if there { Some(store.commit(expected)?.tree) } else { base.tree };
         let same_tree = tree == Some(store.commit(found)?.tree);
         return Err(ForkError::MovedTag { tag: tag.clone(), expected, found, same_tree });
     }
@@ -121,7 +151,7 @@ fn checked_base(store: &Store, spec: &ForkSpec, upstream: &RemoteRefs) -> Result
         return Err(no_commit(store, &spec.upstream.repository, expected));
     }
     let found = store.commit(expected)?.tree;
-    match spec.base.tree {
+    match base.tree {
         Some(tree) if tree != found => Err(ForkError::OtherTree { commit: expected, expected: tree, found }),
         _ => milestone(store, spec, expected),
     }

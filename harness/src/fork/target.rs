@@ -14,7 +14,7 @@ pub enum Onto {
     LatestTag,
     /// The newest commit of upstream's branch that takes the whole stack without a conflict.
     Frontier,
-    /// A tag, a branch, or a full or abbreviated commit id.
+    /// `base` for the stack's own base, a tag, a branch, or a full or abbreviated commit id.
     Named(String),
 }
 
@@ -58,6 +58,7 @@ pub fn resolve(fork: &Fork, onto: &Onto) -> Result<CommitId, ForkError> {
             let suggestion = format!("no tag is `{}` and a version", spec.tag_prefix);
             ForkError::NoTarget { repository, name: "latest-tag".to_owned(), suggestion }
         }),
+        Onto::Named(name) if name == "base" => Ok(fork.base.commit),
         Onto::Named(name) => {
             let refs = &fork.upstream;
             let named = refs.tags.get(name).or_else(|| refs.branches.get(name)).copied();

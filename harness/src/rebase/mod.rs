@@ -5,3 +5,4 @@ pub mod culprit;
 pub mod depend;
 pub mod forecast;
 pub mod replay;
+pub mod sync;

@@ -4,6 +4,7 @@ mod check_runner;
 mod doctor;
 mod gate;
 mod metallib;
+mod sync_upstream;
 
 use crate::{
     cli::{Cli, Command},
@@ -21,5 +22,6 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
         Command::Metallib(command) => metallib::run(&root, command),
+        Command::SyncUpstream(args) => sync_upstream::run(&root, &args, console),
     }
 }

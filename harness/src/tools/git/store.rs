@@ -164,7 +164,7 @@ impl Store {
             id,
             tree: TreeId::of(commit.tree_id()),
             parents: commit.parent_ids().map(CommitId::of).collect(),
-            subject: String::from_utf8_lossy(subject).into_owned(),
+            subject: String::from_utf8_lossy(subject).trim().to_owned(),
             committed_s: commit.time().seconds(),
             offset_min: commit.time().offset_minutes(),
         })

@@ -1,0 +1,319 @@
+//! The forecast of one fork from its `fork.toml` to a document: open, read the stack, replay, forecast, name what was
+//! found. The shapes here are those that `--format json` prints.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use serde::Serialize;
+
+use super::{
+    forecast::{Cause, Forecast, Frontier, PatchFate, PatchForecast, forecast},
+    replay::{ReplayError, Replayed, Step, replay_stack, write_commits},
+};
+use crate::{
+    config::fork::{BaseSpec, CrateQueue, ForkSpec, StackSpec},
+    event::{Event, EventSink},
+    fork::{
+        ForkError, Milestone,
+        open::{Source, open_fork, store_folder},
+        target::{Onto, Target, resolve, target},
+    },
+    stack::source::{CrateContents, StackError, read_stack},
+    tools::{
+        clock,
+        git::{
+            ids::{CommitId, TreeId},
+            merge::MergeError,
+            store::{Person, Store, StoreError},
+        },
+    },
+};
+
+/// The forecast of one fork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ForkForecast {
+    /// The fork's name.
+    pub name: String,
+    /// The commit that the stack sits on.
+    pub base: NamedCommit,
+    /// The commit that it was tried on.
+    pub onto: NamedCommit,
+    /// The newest commit on the way that takes the whole stack without a conflict.
+    pub frontier: Option<FrontierEntry>,
+    /// One for each patch, in the stack's order.
+    pub patches: Vec<PatchEntry>,
+}
+
+/// A commit, and the tag that names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NamedCommit {
+    /// The commit.
+    pub commit: CommitId,
+    /// The tag, if one leads to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+}
+
+/// The newest commit that takes the whole stack without a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FrontierEntry {
+    /// The commit.
+    pub commit: CommitId,
+    /// Its position after the base, counted from 1; 0 for the base.
+    pub index: usize,
+    /// How many commits lie between base and target.
+    pub of: usize,
+    /// When it was committed, as RFC 3339 in UTC; absent where only the base's files are at hand.
+    pub date: Option<String>,
+}
+
+/// One patch of a forecast.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PatchEntry {
+    /// Its place in the stack, counted from 1.
+    pub number: usize,
+    /// Its subject; for a bare diff the file's name without `.patch`.
+    pub subject: String,
+    /// The commit that it was read from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// The file that it was read from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Its fate in the stack.
+    pub fate: PatchFate,
+    /// Its conflicting paths.
+    pub conflicts: Vec<ConflictEntry>,
+    /// The earlier patches that it needs.
+    pub depends_on: Vec<usize>,
+    /// Its fate without the rest of the stack.
+    pub alone: PatchFate,
+    /// The target's tree with the stack up to and including this patch, conflicts carried on.
+    pub tree: TreeId,
+}
+
+/// One conflicting path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConflictEntry {
+    /// The path.
+    pub path: String,
+    /// Whose doing it is.
+    pub cause: Cause,
+    /// The upstream commit since which it has conflicted.
+    pub culprit: Option<CulpritEntry>,
+    /// How many places need a person.
+    pub hunks: usize,
+    /// Git's word for the conflict, such as `contents` or `modify/delete`.
+    pub kind: String,
+}
+
+/// An upstream commit that made a path conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CulpritEntry {
+    /// The commit.
+    pub commit: CommitId,
+    /// The first line of its message.
+    pub subject: String,
+}
+
+/// Why a fork could not be forecast.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// Upstream, fork, base or target.
+    #[error(transparent)]
+    Fork(Box<ForkError>),
+    /// The stack cannot be read.
+    #[error(transparent)]
+    Stack(Box<StackError>),
+    /// The stack does not fit its own base.
+    #[error(transparent)]
+    Replay(Box<ReplayError>),
+    /// Trees could not be merged.
+    #[error(transparent)]
+    Merge(Box<MergeError>),
+}
+
+impl SyncError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Fork(error) => error.hint(),
+            Self::Stack(error) => error.hint(),
+            Self::Replay(error) => error.hint(),
+            Self::Merge(error) => error.hint(),
+        }
+    }
+
+    /// Whether what was asked for cannot be; otherwise a tool, the network or a disk failed.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Fork(error) => error.is_refusal(),
+            Self::Stack(error) => error.is_refusal(),
+            Self::Replay(error) => matches!(**error, ReplayError::Misfit { .. }),
+            Self::Merge(_) => false,
+        }
+    }
+}
+
+impl From<ForkError> for SyncError {
+    fn from(error: ForkError) -> Self {
+        Self::Fork(Box::new(error))
+    }
+}
+
+impl From<StackError> for SyncError {
+    fn from(error: StackError) -> Self {
+        Self::Stack(Box::new(error))
+    }
+}
+
+impl From<ReplayError> for SyncError {
+    fn from(error: ReplayError) -> Self {
+        Self::Replay(Box::new(error))
+    }
+}
+
+impl From<MergeError> for SyncError {
+    fn from(error: MergeError) -> Self {
+        Self::Merge(Box::new(error))
+    }
+}
+
+impl From<StoreError> for SyncError {
+    fn from(error: StoreError) -> Self {
+        Self::from(ForkError::Store(error))
+    }
+}
+
+/// Forecasts a fork below the repository root.
+///
+/// # Errors
+/// See [`SyncError`]; conflicts are part of the forecast.
+pub fn forecast_fork(
+    root: &Path,
+    spec: ForkSpec,
+    onto: &Onto,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<ForkForecast, SyncError> {
+    events.emit(Event::StepStarted { step: format!("forecast {}", spec.name) });
+    if let (StackSpec::CrateQueue(queue), Some(base), Source::Remotes) = (&spec.stack, &spec.base, source)
+        && names_base(base, onto)
+    {
+        return forecast_on_carried_base(root, &spec, base, queue, events);
+    }
+    let fork = open_fork(root, spec, source, events)?;
+    let stack = read_stack(root, &fork)?;
+    let replayed = replay_stack(&fork.store, fork.base.commit, fork.base.tree, &stack, events)?;
+    let mut way = target(&fork, resolve(&fork, onto)?)?;
+    let mut outcome = forecast(&fork.store, &replayed, &way)?;
+    if *onto == Onto::Frontier && outcome.frontier.commit != way.onto.commit {
+        way = target(&fork, outcome.frontier.commit)?;
+        outcome = forecast(&fork.store, &replayed, &way)?;
+    }
+    let tags = &fork.upstream.tags;
+    let asked = match onto {
+        Onto::Named(name) => Some(name.as_str()),
+        _ => None,
+    };
+    let prefix = &fork.spec.upstream.tag_prefix;
+    let named = |commit| NamedCommit { commit, tag: tag_of(tags, commit, asked, prefix) };
+    document(&fork.store, &fork.spec, &replayed, &outcome, (named(way.base.commit), named(way.onto.commit)))
+}
+
+/// Replays a crate's queue on the sources that the crate itself carries: no upstream is needed for that.
+fn forecast_on_carried_base(
+    root: &Path,
+    spec: &ForkSpec,
+    base: &BaseSpec,
+    queue: &CrateQueue,
+    events: &dyn EventSink,
+) -> Result<ForkForecast, SyncError> {
+    let store = Store::open(&store_folder(root, spec, "carried.git"), &[])?;
+    let contents = CrateContents::read(queue)?;
+    let tree = contents.base_tree(queue, &store)?;
+    let (commit, tag) = (base.commit, base.tag.clone());
+    if let Some(expected) = base.tree.filter(|expected| *expected != tree) {
+        return Err(ForkError::OtherTree { commit, expected, found: tree }.into());
+    }
+    let base = Milestone { commit, tree };
+    let stack = contents.stack(queue)?;
+    let replayed = replay_stack(&store, commit, tree, &stack, events)?;
+    // Upstream's own commit is not at hand; one that holds the same files stands in as the parent.
+    let author = Person { name: "unknown".to_owned(), email: "unknown".to_owned(), time_s: 0, offset_min: 0 };
+    let parent = store.write_commit(tree, &[], &author, &format!("files of {commit}\n"))?;
+    if let Some(head) = write_commits(&store, parent, &stack, &replayed)?.last() {
+        events.emit(Event::Note(format!(
+            "{} patches replayed; head {head} in {}",
+            replayed.steps.len(),
+            store.path().display()
+        )));
+    }
+    let outcome = forecast(&store, &replayed, &Target { base, onto: base, history: Vec::new() })?;
+    let named = NamedCommit { commit, tag };
+    document(&store, spec, &replayed, &outcome, (named.clone(), named))
+}
+
+fn names_base(base: &BaseSpec, onto: &Onto) -> bool {
+    let Onto::Named(name) = onto else { return false };
+    let commit = base.commit.to_string();
+    name == "base"
+        || Some(name) == base.tag.as_ref()
+        || (name.len() >= 7 && commit.starts_with(name.as_str()))
+}
+
+fn tag_of(
+    tags: &BTreeMap<String, CommitId>,
+    commit: CommitId,
+    asked: Option<&str>,
+    prefix: &str,
+) -> Option<String> {
+    let leading = || tags.iter().filter(|(_, leads_to)| **leads_to == commit).map(|(tag, _)| tag);
+    let asked = leading().find(|tag| Some(tag.as_str()) == asked);
+    asked.or_else(|| leading().find(|tag| tag.starts_with(prefix))).cloned()
+}
+
+fn document(
+    store: &Store,
+    spec: &ForkSpec,
+    replayed: &Replayed,
+    outcome: &Forecast,
+    (base, onto): (NamedCommit, NamedCommit),
+) -> Result<ForkForecast, SyncError> {
+    let patches = replayed.steps.iter().zip(&outcome.patches);
+    let patches = patches.map(|(step, patch)| entry(store, step, patch)).collect::<Result<_, _>>()?;
+    let Frontier { commit, index, of } = outcome.frontier;
+    let date = match store.has(commit) {
+        true => u64::try_from(store.commit(commit)?.committed_s).ok(),
+        false => None,
+    };
+    let date = date.map(|seconds| clock::rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)));
+    let frontier = Some(FrontierEntry { commit, index, of, date });
+    Ok(ForkForecast { name: spec.name.clone(), base, onto, frontier, patches })
+}
+
+fn entry(store: &Store, step: &Step, patch: &PatchForecast) -> Result<PatchEntry, StoreError> {
+    let mut conflicts = Vec::new();
+    for conflict in &patch.conflicts {
+        let culprit = match conflict.culprit {
+            Some(commit) => Some(CulpritEntry { commit, subject: store.commit(commit)?.subject }),
+            None => None,
+        };
+        let (path, kind) = (conflict.path.to_string(), conflict.kind.clone());
+        conflicts.push(ConflictEntry { path, cause: conflict.cause, culprit, hunks: conflict.hunks, kind });
+    }
+    Ok(PatchEntry {
+        number: step.number,
+        subject: step.subject.clone(),
+        commit: step.commit,
+        file: step.file.clone(),
+        fate: patch.fate,
+        conflicts,
+        depends_on: patch.depends_on.clone(),
+        alone: patch.alone,
+        tree: patch.tree,
+    })
+}
