@@ -317,3 +317,64 @@ fn entry(store: &Store, step: &Step, patch: &PatchForecast) -> Result<PatchEntry
         tree: patch.tree,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::fork::parse_fork, event::Silent, tools::git::fixture::ForkFixture};
+
+    fn fixture() -> ForkFixture {
+        let fixture = ForkFixture::new(&[("f", "a\nb\nc\n"), ("g", "a\n")])
+            .patch("patch", &[("f", Some("a\nB\nc\n"))])
+            .advance("elsewhere", &[("g", Some("b\n"))])
+            .advance("culprit", &[("f", Some("a\nbb\nc\n"))]);
+        fixture.name("refs/tags/v1.0", fixture.base);
+        fixture.name("refs/tags/v1.1", fixture.upstream[1]);
+        fixture.name("refs/heads/main", fixture.onto());
+        fixture.name("refs/heads/fork", fixture.head());
+        fixture
+    }
+
+    fn forecast_onto(fixture: &ForkFixture, base: CommitId, onto: &str) -> Result<ForkForecast, SyncError> {
+        let text = format!(
+            "summary = \"\"\n[upstream]\nrepository = \"https://example.org/owner/name\"\nbranch = \"main\"\n\
+             tag-prefix = \"v\"\n[base]\ncommit = \"{base}\"\ntag = \"v1.0\"\n[stack]\nkind = \"branch\"\n\
+             repository = \"https://example.org/owner/name\"\nbranch = \"fork\"\n"
+        );
+        let spec = parse_fork("fork", "fork.toml", &text).unwrap();
+        let source = Source::Mirrors(fixture.mirror_root().to_owned());
+        forecast_fork(fixture.mirror_root(), spec, &Onto::from(onto), &source, &Silent)
+    }
+
+    #[test]
+    fn every_kind_of_target_is_found_in_a_mirror() {
+        let fixture = fixture();
+        for (onto, commit, fate) in [
+            ("latest", fixture.onto(), PatchFate::Conflicted),
+            ("latest-tag", fixture.upstream[1], PatchFate::Applied),
+            ("frontier", fixture.upstream[1], PatchFate::Applied),
+            ("v1.1", fixture.upstream[1], PatchFate::Applied),
+            ("base", fixture.base, PatchFate::Applied),
+            (&fixture.onto().to_string()[..8], fixture.onto(), PatchFate::Conflicted),
+        ] {
+            let forecast = forecast_onto(&fixture, fixture.base, onto).unwrap();
+            assert_eq!((forecast.onto.commit, forecast.patches[0].fate), (commit, fate), "{onto}");
+            assert_eq!(forecast.base.tag.as_deref(), Some("v1.0"));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_hint() {
+        let fixture = fixture();
+        let refused = |base, onto| {
+            let error = forecast_onto(&fixture, base, onto).unwrap_err();
+            assert!(error.is_refusal() && error.hint().is_some(), "{error}");
+            error.to_string()
+        };
+        assert!(refused(fixture.base, "nowhere").contains("no tag, branch or commit `nowhere`"));
+        let moved = refused(fixture.upstream[1], "latest");
+        assert!(moved.contains("tag `v1.0` has moved") && moved.ends_with("other files"), "{moved}");
+        fixture.name("refs/tags/v1.0", fixture.upstream[1]);
+        assert!(refused(fixture.upstream[1], &fixture.base.to_string()).contains("is not an ancestor of"));
+    }
+}

@@ -1,7 +1,7 @@
 //! Small real repositories for tests: a base, upstream's commits after it and a fork's patches on it, with fixed author
 //! and dates and no configuration of a user or system.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ pub(crate) type Edit<'t> = (&'t str, Option<&'t str>);
 
 /// A base, upstream's history after it, and a fork's.
 pub(crate) struct ForkFixture {
-    _dir: TempDir,
+    dir: TempDir,
     pub(crate) store: Store,
     pub(crate) base: CommitId,
     pub(crate) upstream: Vec<CommitId>,
@@ -28,12 +28,12 @@ impl ForkFixture {
     /// A repository whose base holds `files`.
     pub(crate) fn new(files: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().unwrap();
-        let store = Store::open(&dir.path().join("store.git"), &[]).unwrap();
+        let store = Store::open(&dir.path().join("owner+name/repo"), &[]).unwrap();
         let empty = store.empty_tree().unwrap();
         let edits: Vec<Edit<'_>> = files.iter().map(|&(path, text)| (path, Some(text))).collect();
         let tree = edited(&store, empty, &edits);
         let base = store.write_commit(tree, &[], &person(0), "base\n").unwrap();
-        Self { _dir: dir, store, base, upstream: vec![base], fork: vec![base], commits: 0 }
+        Self { dir, store, base, upstream: vec![base], fork: vec![base], commits: 0 }
     }
 
     /// A commit of upstream's.
@@ -57,6 +57,16 @@ impl ForkFixture {
         self.commits += 1;
         let tree = edited(&self.store, self.store.commit(parents[0]).unwrap().tree, edits);
         self.store.write_commit(tree, parents, &person(self.commits * 60), &format!("{subject}\n")).unwrap()
+    }
+
+    /// The folder below which the repository lies as a mirror of `owner/name`.
+    pub(crate) fn mirror_root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Lets a ref, such as `refs/tags/v1`, lead to a commit.
+    pub(crate) fn name(&self, reference: &str, commit: CommitId) {
+        self.store.repo.reference(reference, commit.oid(), true, "").unwrap();
     }
 
     /// Upstream's newest commit.
