@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::{
     build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
     config::spec::{BuildSpec, MatrixSpec, MlxSource, ModelSource},
-    event::{Event, EventSink},
+    event::{Event, EventSink, Silent},
     judge::{self, CellObservations},
     matrix::{
         Cell, Disposition, Plan, ProcessOutcome, Role,
@@ -130,12 +130,16 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
     let started = clock::now_utc();
     let GateRequest { layout, matrix, .. } = request;
 
+    let folder = report::new_folder(request.reports, &started, &request.candidate.name)
+        .map_err(|source| GateError::Report(Box::new(source)))?;
+    for (spec, role) in [(request.baseline, "baseline"), (request.candidate, "candidate")] {
+        build::check_recipe(spec, layout).map_err(|source| build_error(spec, role, source))?;
+    }
     let toolbox = build::provision(layout, sink).map_err(|source| GateError::Provision(Box::new(source)))?;
     let engines = Engines::prepare(request, &toolbox, sink)?;
     let models =
         phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
 
-    let folder = request.reports.join(format!("{}-{}", started.replace(':', ""), request.candidate.name));
     let options = ObserveOptions { timeout: matrix.cell_timeout, log_dir: folder.join("logs") };
     let steps = request.plan.runnable().count() as u64 * 3;
     let cells = phase(sink, "run", Some(steps), || {
@@ -171,8 +175,13 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
     let report = Report::new(input, &cells, &decision);
     let written =
         report::write(&folder, &report, &cells).map_err(|source| GateError::Report(Box::new(source)))?;
+    sink.emit(Event::Note(format!("report: {}", written.summary.display())));
     let passed = decision.passed_gate(&matrix.name, &engines.candidate.provenance);
     Ok(GateOutcome { report, written, passed })
+}
+
+fn build_error(spec: &BuildSpec, role: &'static str, source: BuildError) -> GateError {
+    GateError::Build { name: spec.name.clone(), role, source: Box::new(source) }
 }
 
 /// The three engines of a run.
@@ -191,11 +200,8 @@ impl Engines {
         sink: &dyn EventSink,
     ) -> Result<Self, GateError> {
         let one = |spec: &BuildSpec, role: &'static str| {
-            build::build(spec, request.layout, toolbox, sink).map_err(|source| GateError::Build {
-                name: spec.name.clone(),
-                role,
-                source: Box::new(source),
-            })
+            build::build(spec, request.layout, toolbox, sink)
+                .map_err(|source| build_error(spec, role, source))
         };
         let baseline = one(request.baseline, "baseline")?;
         let candidate = match request.candidate == request.baseline {
@@ -251,7 +257,7 @@ fn prepare_models(
             let inputs = ModelInputs {
                 root: &root,
                 package_file: package_file.as_deref(),
-                check: model::Check::Sizes,
+                check: model::Check::Hashes,
             };
             let model = model::prepare(spec, inputs, sink)
                 .map_err(|source| GateError::Model { name: spec.name.clone(), source: Box::new(source) })?;
@@ -290,8 +296,10 @@ fn run_cell(
     if let Some(role) = judge::counterfactual_of(cell, &seen, &matrix.thresholds)
         && let Some(forced) = seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
     {
-        let without = observe_counterfactual(cell, &forced, &engines.reference, &model.path, options, sink)
-            .map_err(failed)?;
+        // Not one of the announced steps, whose total must not be overrun.
+        let without =
+            observe_counterfactual(cell, &forced, &engines.reference, &model.path, options, &Silent)
+                .map_err(failed)?;
         if without.exit != ProcessOutcome::Clean {
             sink.emit(Event::Warning(format!(
                 "the reference without history ended as `{}` at {}: the cause of the difference stays unnamed",

@@ -70,7 +70,7 @@ impl EventSink for Console {
     }
 }
 
-/// What a log file gets; steps and notes are left out.
+/// What a log file gets; steps are left out.
 fn plain_line(event: &Event) -> Option<String> {
     match event {
         Event::PhaseStarted { phase, steps: Some(steps) } => {
@@ -81,7 +81,8 @@ fn plain_line(event: &Event) -> Option<String> {
             Some(format!("{}: done in {}", printable(phase), in_words(*took)))
         }
         Event::Warning(text) => Some(format!("warning: {}", printable(text))),
-        Event::StepStarted { .. } | Event::StepFinished { .. } | Event::Note(_) => None,
+        Event::Note(text) => Some(printable(text)),
+        Event::StepStarted { .. } | Event::StepFinished { .. } => None,
     }
 }
 
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_file_gets_what_begins_ends_and_warns_and_nothing_else() {
+    fn a_log_file_gets_phases_notes_and_warnings_and_no_steps() {
         let events = [
             Event::PhaseStarted { phase: "run".into(), steps: Some(14) },
             Event::StepStarted { step: "qwen3".into() },
@@ -205,6 +206,7 @@ mod tests {
         let lines: Vec<String> = events.iter().filter_map(plain_line).collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         run: started, 14 steps
+        a path
         warning: slow \u{1b}[2J disk
         run: done in 1 min 01 s
         ");

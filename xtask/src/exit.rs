@@ -93,7 +93,7 @@ impl From<GateError> for Failure {
 impl From<ProvisionError> for Failure {
     fn from(error: ProvisionError) -> Self {
         let hint = error.hint();
-        Self::new(Exit::Tool, error, hint)
+        Self::new(exit_of_provision(&error), error, hint)
     }
 }
 
@@ -114,12 +114,21 @@ fn exit_of(error: &GateError) -> Exit {
     }
 }
 
+fn exit_of_provision(error: &ProvisionError) -> Exit {
+    match error {
+        ProvisionError::NotLocked { .. } => Exit::Usage,
+        _ => Exit::Tool,
+    }
+}
+
 fn exit_of_build(error: &BuildError) -> Exit {
     match error {
         BuildError::NotLocked { .. }
         | BuildError::NoPatches { .. }
         | BuildError::UnknownDialect { .. }
         | BuildError::MlxMismatch { .. } => Exit::Usage,
+        BuildError::Provision { source, .. } => exit_of_provision(source),
+        BuildError::Compile { .. } if error.is_about_the_machine() => Exit::Tool,
         BuildError::Patch { .. } | BuildError::Compile { .. } => Exit::Found,
         _ => Exit::Tool,
     }

@@ -7,9 +7,18 @@ mod exit;
 mod output;
 mod root;
 
-use std::{env, io::stderr, process::ExitCode};
+use std::{
+    env,
+    io::{Write as _, stderr},
+    process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use console::Console;
+
+/// Set before the children are ended, so that their end is not reported as a failure.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 fn main() -> ExitCode {
     let cli = match cli::parse(env::args_os()) {
@@ -22,6 +31,10 @@ fn main() -> ExitCode {
     console.clear();
     match outcome {
         Ok(exit) => exit.into(),
+        Err(_) if INTERRUPTED.load(Ordering::SeqCst) => loop {
+            // The failure is only that of the children which the interrupt ended; the handler is about to exit.
+            thread::park();
+        },
         Err(failure) => {
             failure.print(&mut stderr().lock());
             failure.exit.into()
@@ -37,7 +50,9 @@ fn end_children_when_interrupted() {
         reason = "the work cannot return an exit code when it is interrupted"
     )]
     let outcome = ctrlc::set_handler(|| {
+        INTERRUPTED.store(true, Ordering::SeqCst);
         harness::tools::process::end_running_groups();
+        let _ = writeln!(stderr(), "interrupted; the same command goes on from what is finished");
         // What a shell reports for SIGINT; everything on disk is written so that the next run goes on from here.
         std::process::exit(130);
     });

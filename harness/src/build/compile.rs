@@ -210,7 +210,7 @@ impl BuildError {
                     "set this build's `mlx = {{ wheel = \"{expected}\" }}` in `matrices/builds.toml`"
                 ));
             }
-            Self::Compile { source, .. } if source.stderr_tail().contains("No space left") => {
+            Self::Compile { .. } if self.is_about_the_machine() => {
                 "make room on the disk (a cold build takes 2 GB), then run the same command again"
             }
             Self::Compile { source, .. } => return source.hint(),
@@ -219,6 +219,13 @@ impl BuildError {
             Self::Read { .. } | Self::Lock { .. } | Self::Exclusion(_) => return None,
         };
         Some(hint.to_owned())
+    }
+}
+
+impl BuildError {
+    /// Whether a failed compile says nothing about the sources: the disk was full.
+    pub fn is_about_the_machine(&self) -> bool {
+        matches!(self, Self::Compile { source, .. } if source.stderr_tail().contains("No space left"))
     }
 }
 
@@ -330,7 +337,8 @@ fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
     let log = record.get("log")?.clone();
     let mlx = PathBuf::from(log.get("mlx")?.as_str()?);
     let here = log.get("program")?.as_str()? == folder.join(PROGRAM).to_string_lossy();
-    (record.get("digest")? == digest && here && mlx.is_dir() && folder.join(PROGRAM).is_file()).then_some(log)
+    let whole = archive::file_sha256(&folder.join(PROGRAM)).ok()? == log.get("program_sha256")?.as_str()?;
+    (record.get("digest")? == digest && here && whole && mlx.is_dir()).then_some(log)
 }
 
 fn with_key(mut object: Value, key: &str, value: Value) -> Value {
@@ -514,6 +522,19 @@ fn scratch_copy(
     Ok(package)
 }
 
+/// Whether a build could be made at all, as far as its files tell: crates and wheel are locked, its dialect and patch
+/// stacks are there. Costs no compile, so that a mistake is told before minutes are spent on the other build.
+///
+/// # Errors
+/// As for [`build`].
+pub fn check_recipe(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
+    let MlxSource::Wheel(version) = &spec.mlx;
+    provision::check_wheel_is_locked(version, layout)
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
+    planned_crates(spec, layout)?;
+    check_feature(spec, layout)
+}
+
 /// Runs the runner's own lints and tests against a build's crates and MLX library, in a scratch copy of its own.
 ///
 /// # Errors
@@ -664,15 +685,20 @@ mod tests {
         let folder = dir.path().join("builds/abc");
         let program = folder.join(PROGRAM);
         let record = |digest: &str, program: &Path| {
-            let log =
-                json!({"program": program.display().to_string(), "mlx": dir.path().display().to_string()});
+            let log = json!({
+                "program": program.display().to_string(),
+                "program_sha256": sha256_hex(b"whole"),
+                "mlx": dir.path().display().to_string(),
+            });
             let record = json!({"digest": digest, "inputs": {}, "log": log}).to_string();
             store::write_whole(&folder.join(RECORD), record.as_bytes()).unwrap();
         };
         assert!(finished_record(&folder, "d").is_none());
         record("d", &program);
         assert!(finished_record(&folder, "d").is_none(), "no program yet");
-        fs::write(&program, "").unwrap();
+        fs::write(&program, "cut").unwrap();
+        assert!(finished_record(&folder, "d").is_none(), "a damaged program is built again");
+        fs::write(&program, "whole").unwrap();
         assert!(finished_record(&folder, "d").is_some());
         assert!(finished_record(&folder, "e").is_none(), "another build");
         record("d", Path::new("/moved/regraft-runner"));

@@ -15,7 +15,7 @@ mod steps;
 pub mod store;
 
 pub use artifact::{Artifact, Provenance};
-pub use compile::{BuildError, build, check_runner};
+pub use compile::{BuildError, build, check_recipe, check_runner};
 pub use layout::Layout;
 pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_wheel, package_file, provision};
 pub use reference::reference_artifact;

@@ -167,6 +167,9 @@ impl ProvisionError {
     }
 }
 
+/// The package that holds this platform's MLX library.
+const MLX_PACKAGE: &str = if cfg!(target_os = "macos") { "mlx-metal" } else { "mlx-cpu" };
+
 /// Makes, or finds, the private environment and the fast BLAS.
 pub fn provision(layout: &Layout, sink: &dyn EventSink) -> Result<Toolbox, ProvisionError> {
     let phase = Phase::start(sink, "provision", 3);
@@ -220,7 +223,7 @@ pub fn mlx_wheel(
     sink: &dyn EventSink,
 ) -> Result<MlxWheel, ProvisionError> {
     let lock = layout.provision().join("wheels.lock");
-    let package = if cfg!(target_os = "macos") { "mlx-metal" } else { "mlx-cpu" };
+    let package = MLX_PACKAGE;
     let requirement = locked(&lock, package, Some(version))?;
     step(
         sink,
@@ -253,6 +256,11 @@ struct Complete {
     attempt: String,
     #[serde(flatten)]
     installed: Installed,
+}
+
+/// Whether `wheels.lock` names this platform's MLX library of `version`.
+pub fn check_wheel_is_locked(version: &str, layout: &Layout) -> Result<(), ProvisionError> {
+    locked(&layout.provision().join("wheels.lock"), MLX_PACKAGE, Some(version)).map(|_| ())
 }
 
 /// The environment that a run with `interpreter` would reuse, if there is one.

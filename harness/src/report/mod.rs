@@ -279,6 +279,29 @@ impl Report {
     }
 }
 
+/// Makes the folder of a run below `reports`, named by the time it started and the candidate, with a number where two runs
+/// start in the same second: no run writes into another's.
+pub fn new_folder(reports: &Path, started: &str, candidate: &str) -> Result<PathBuf, ReportError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReportError::Io { action: "create the folder", path, source }
+    };
+    fs::create_dir_all(reports).map_err(io(reports))?;
+    let name = format!("{}-{candidate}", started.replace(':', ""));
+    let mut folder = reports.join(&name);
+    let mut number = 1_u32;
+    loop {
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                number += 1;
+                folder = reports.join(format!("{name}-{number}"));
+            }
+            Err(e) => return Err(io(&folder)(e)),
+        }
+    }
+}
+
 /// Writes record, rendering and observations into the run's folder, each by rename, the record last: a folder with a
 /// `report.json` is whole.
 pub fn write(folder: &Path, report: &Report, cells: &[PlannedCell]) -> Result<Written, ReportError> {
@@ -426,7 +449,8 @@ fn without_rows(observation: &Observation) -> Observation {
 /// The models that a subject fails at, each with the error that says most: one that carries a diagnosis, else the first.
 pub(crate) fn broken_models(report: &Report, subject: Subject) -> BTreeMap<&str, (&CellReport, &Finding)> {
     let mut broken: BTreeMap<&str, (&CellReport, &Finding)> = BTreeMap::new();
-    for cell in &report.cells {
+    // Where candidate and reference fail alike, the model or the machine is at fault and the cell is not decided.
+    for cell in report.cells.iter().filter(|c| c.status != CellStatus::Inconclusive) {
         for finding in cell.findings.iter().filter(|f| f.subject == subject && f.severity == Severity::Error)
         {
             let better = diagnosis::named(finding).is_some();
@@ -461,6 +485,10 @@ fn how(finding: &Finding) -> String {
 
 fn headline(report: &Report) -> Vec<String> {
     let mut lines = vec![match report.verdict {
+        Verdict::Pass if report.counts.contains_key(&CellStatus::Deselected) => format!(
+            "`{}` is good as far as was looked: {}; a part of a matrix moves no pin",
+            report.candidate, report.reason
+        ),
         Verdict::Pass => format!("`{}` may become the pin: {}", report.candidate, report.reason),
         Verdict::Fail => format!("`{}` must not become the pin: {}", report.candidate, report.reason),
         Verdict::Inconclusive => {
@@ -561,6 +589,26 @@ mod tests {
         assert!(report.headline[1].contains("`published` is broken for qwen3"), "{:?}", report.headline);
         assert!(report.headline[1].contains("as if it saw only the last token"), "{:?}", report.headline);
         insta::assert_snapshot!("pass_with_broken_baseline", summary(&report));
+    }
+
+    #[test]
+    fn a_pass_of_some_cells_does_not_say_that_the_pin_may_move() {
+        let mut cells = plan(SOUND, SOUND, "patched");
+        cells[1].run = CellRun::Deselected { reason: "--filter logits".into() };
+        let report = Report::new(input("patched"), &cells, &decide(&cells));
+        assert_eq!(report.verdict, Verdict::Pass);
+        assert!(report.headline[0].contains("a part of a matrix moves no pin"), "{:?}", report.headline);
+    }
+
+    #[test]
+    fn runs_that_start_in_the_same_second_have_folders_of_their_own() {
+        let reports = tempfile::tempdir().unwrap();
+        let names: Vec<_> = (0..3)
+            .map(|_| new_folder(reports.path(), "2026-01-02T03:04:05Z", "patched").unwrap())
+            .map(|folder| folder.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        let first = "2026-01-02T030405Z-patched";
+        assert_eq!(names, [first.to_owned(), format!("{first}-2"), format!("{first}-3")]);
     }
 
     #[test]

@@ -155,7 +155,7 @@ impl PythonError {
             Self::Environment { source, .. } => return source.hint(),
             Self::Pip { failure, .. } => match failure {
                 PipFailure::Network => {
-                    "check the network and the package index settings (`pip config list`); what was downloaded is kept"
+                    "check the network and the package index settings (`pip config list`), then run the same command again"
                 }
                 PipFailure::Hash => {
                     "a mirror or a damaged cache served another file: run `pip cache purge`, then the same command again"
