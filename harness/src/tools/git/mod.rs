@@ -1,5 +1,7 @@
 //! The door to git: the only folder naming `git2`, and the only one running the `git` program.
 
+#![allow(clippy::disallowed_types, reason = "this is the one door to git2")]
+
 pub mod apply;
 mod command;
 #[cfg(test)]
