@@ -238,12 +238,7 @@ pub fn build(
 ) -> Result<Artifact, BuildError> {
     let started = Instant::now();
     let phase = Phase::start(sink, format!("build {}", spec.name), 4);
-    let MlxSource::Wheel(version) = &spec.mlx;
-    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
-    let crates = planned_crates(spec, layout)?;
-    check_feature(spec, layout)?;
-    let toolchain = toolchain(toolbox)?;
+    let Ingredients { mlx, crates, toolchain } = ingredients(spec, layout, toolbox, sink)?;
     let own = own_sources(layout)?;
     let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
     let digest = recipe::build_digest(&inputs);
@@ -255,17 +250,11 @@ pub fn build(
         phase.finish();
         return Ok(artifact(spec, &folder, toolbox, Provenance { digest, inputs, log }));
     }
-    let _lock = FileLock::acquire(&layout.work.join("build.lock"), || {
-        sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
-    })?;
+    let _lock = wait_for_other_builds(layout, sink)?;
     if let Some(record) = finished_record(&folder, &digest) {
+        let log = with_key(record, "reused", json!(true));
         phase.finish();
-        return Ok(artifact(
-            spec,
-            &folder,
-            toolbox,
-            Provenance { digest, inputs, log: with_key(record, "reused", json!(true)) },
-        ));
+        return Ok(artifact(spec, &folder, toolbox, Provenance { digest, inputs, log }));
     }
     let (copies, reused_sources) = step(
         sink,
@@ -283,18 +272,7 @@ pub fn build(
         || scratch_copy(&folder, &copies, layout),
     )?;
     let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, Purpose::Build)?;
-    let compiled = step(
-        sink,
-        format!("compile {}", spec.name),
-        |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
-        || {
-            command
-                .invocation
-                .run_ok()
-                .map(|done| done.took)
-                .map_err(|source| BuildError::Compile { build: spec.name.clone(), source: Box::new(source) })
-        },
-    )?;
+    let compiled = run_cargo(spec, &command, format!("compile {}", spec.name), sink)?;
     let program = folder.join(PROGRAM);
     store::copy_whole(&command.output, &program)?;
     let log = json!({
@@ -546,31 +524,14 @@ pub fn check_runner(
     sink: &dyn EventSink,
 ) -> Result<(), BuildError> {
     let phase = Phase::start(sink, format!("check the runner of {}", spec.name), 3);
-    let MlxSource::Wheel(version) = &spec.mlx;
-    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
-    let crates = planned_crates(spec, layout)?;
-    check_feature(spec, layout)?;
-    let toolchain = toolchain(toolbox)?;
-    let _lock = FileLock::acquire(&layout.work.join("build.lock"), || {
-        sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
-    })?;
+    let Ingredients { mlx, crates, toolchain } = ingredients(spec, layout, toolbox, sink)?;
+    let _lock = wait_for_other_builds(layout, sink)?;
     let (copies, _) = patched_sources(&crates, layout)?;
     check_mlx_version(spec, &mlx, &copies)?;
     let package = scratch_copy(&layout.work.join("checks").join(&spec.name), &copies, layout)?;
     for (name, purpose) in [("lints", Purpose::Lint), ("tests", Purpose::Test)] {
         let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, purpose)?;
-        step(
-            sink,
-            format!("{name} of the runner"),
-            |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
-            || {
-                command.invocation.run_ok().map(|done| done.took).map_err(|source| BuildError::Compile {
-                    build: spec.name.clone(),
-                    source: Box::new(source),
-                })
-            },
-        )?;
+        run_cargo(spec, &command, format!("{name} of the runner"), sink)?;
     }
     phase.finish();
     Ok(())
@@ -607,6 +568,55 @@ impl Purpose {
 struct CargoCommand {
     invocation: Invocation,
     output: PathBuf,
+}
+
+/// What a build is made of, before anything is copied or compiled.
+struct Ingredients {
+    mlx: MlxWheel,
+    crates: Vec<CratePlan>,
+    toolchain: Toolchain,
+}
+
+fn ingredients(
+    spec: &BuildSpec,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<Ingredients, BuildError> {
+    let MlxSource::Wheel(version) = &spec.mlx;
+    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
+        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
+    let crates = planned_crates(spec, layout)?;
+    check_feature(spec, layout)?;
+    Ok(Ingredients { mlx, crates, toolchain: toolchain(toolbox)? })
+}
+
+/// Held while sources, scratch copies and the shared target folder are written.
+fn wait_for_other_builds(layout: &Layout, sink: &dyn EventSink) -> Result<FileLock, LockError> {
+    FileLock::acquire(&layout.work.join("build.lock"), || {
+        sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
+    })
+}
+
+/// Runs cargo as one step, and says how long it took.
+fn run_cargo(
+    spec: &BuildSpec,
+    command: &CargoCommand,
+    name: String,
+    sink: &dyn EventSink,
+) -> Result<Duration, BuildError> {
+    step(
+        sink,
+        name,
+        |took: &Duration| format!("{:.0} s", took.as_secs_f64()),
+        || {
+            command
+                .invocation
+                .run_ok()
+                .map(|done| done.took)
+                .map_err(|source| BuildError::Compile { build: spec.name.clone(), source: Box::new(source) })
+        },
+    )
 }
 
 fn cargo_on(
