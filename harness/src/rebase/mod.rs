@@ -4,5 +4,6 @@
 pub mod culprit;
 pub mod depend;
 pub mod forecast;
+pub mod outcome;
 pub mod replay;
 pub mod sync;

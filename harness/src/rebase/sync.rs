@@ -7,7 +7,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     forecast::{Cause, Forecast, Frontier, PatchFate, PatchForecast, forecast},
@@ -48,12 +48,12 @@ pub struct ForkForecast {
 }
 
 /// A commit, and the tag that names it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedCommit {
     /// The commit.
     pub commit: CommitId,
     /// The tag, if one leads to it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
 
