@@ -5,6 +5,7 @@ pub mod build;
 pub mod config;
 pub mod engine;
 pub mod event;
+pub mod evidence;
 pub mod fork;
 pub mod gate;
 pub mod judge;

@@ -52,6 +52,8 @@ pub(crate) enum Command {
     Metallib(MetallibCommand),
     /// Say what becomes of every patch of a fork on a newer upstream, and which upstream commit is in the way.
     SyncUpstream(SyncUpstreamArgs),
+    /// Say of every patch of a fork whether it is still needed, with proof, and what to do with it.
+    PatchReport(PatchReportArgs),
 }
 
 /// Options of `gate` and `nightly`.
@@ -176,6 +178,39 @@ pub(crate) struct SyncUpstreamArgs {
     pub(crate) format: Format,
 }
 
+/// Options of `patch-report`.
+#[derive(Debug, Args)]
+pub(crate) struct PatchReportArgs {
+    /// Forks by their names below `patches/` [default: all].
+    #[arg(value_name = "FORK")]
+    pub(crate) forks: Vec<String>,
+    /// The upstream commit to judge against: a tag, a branch, a commit, `base`, `latest` (the branch's newest commit),
+    /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict).
+    #[arg(long, value_name = "TARGET", default_value = "latest")]
+    pub(crate) onto: String,
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mirror_root: Option<PathBuf>,
+    /// Show the whole case of the patch with this number, commit, file name or part of a subject.
+    #[arg(long, value_name = "PATCH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) explain: Option<String>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    pub(crate) format: ReportFormat,
+}
+
+/// What stdout holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    /// Text for people.
+    Text,
+    /// One JSON document with a versioned schema, and nothing else.
+    Json,
+    /// Markdown, as for a pull request.
+    Markdown,
+}
+
 /// What stdout holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
@@ -233,6 +268,8 @@ mod tests {
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform
           sync-upstream  Say what becomes of every patch of a fork on a newer upstream, and which upstream
                          commit is in the way
+          patch-report   Say of every patch of a fork whether it is still needed, with proof, and what to do
+                         with it
           help           Print this message or the help of the given subcommand(s)
 
         Options:

@@ -18,10 +18,13 @@ use crate::{
     event::{Event, EventSink},
     fork::{
         ForkError, Milestone,
-        open::{Source, open_fork, store_folder},
+        open::{Fork, Source, open_fork, store_folder},
         target::{Onto, Target, resolve, target},
     },
-    stack::source::{CrateContents, StackError, read_stack},
+    stack::{
+        PatchStack,
+        source::{CrateContents, StackError, read_stack},
+    },
     tools::{
         clock,
         git::{
@@ -58,7 +61,7 @@ pub struct NamedCommit {
 }
 
 /// The newest commit that takes the whole stack without a conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrontierEntry {
     /// The commit.
     pub commit: CommitId,
@@ -71,17 +74,17 @@ pub struct FrontierEntry {
 }
 
 /// One patch of a forecast.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchEntry {
     /// Its place in the stack, counted from 1.
     pub number: usize,
     /// Its subject; for a bare diff the file's name without `.patch`.
     pub subject: String,
     /// The commit that it was read from.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitId>,
     /// The file that it was read from.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// Its fate in the stack.
     pub fate: PatchFate,
@@ -96,7 +99,7 @@ pub struct PatchEntry {
 }
 
 /// One conflicting path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConflictEntry {
     /// The path.
     pub path: String,
@@ -111,7 +114,7 @@ pub struct ConflictEntry {
 }
 
 /// An upstream commit that made a path conflict.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CulpritEntry {
     /// The commit.
     pub commit: CommitId,
@@ -199,11 +202,46 @@ pub fn forecast_fork(
     source: &Source,
     events: &dyn EventSink,
 ) -> Result<ForkForecast, SyncError> {
+    Ok(forecast_whole(root, spec, onto, source, events)?.document)
+}
+
+/// A forecast with everything that it was made from, for the stages that go on from it.
+pub struct Forecasted {
+    /// What `fork.toml` says.
+    pub spec: ForkSpec,
+    /// The objects of upstream and fork.
+    pub store: Store,
+    /// Upstream's tags.
+    pub tags: BTreeMap<String, CommitId>,
+    /// The stack as it was read.
+    pub stack: PatchStack,
+    /// The stack on its own base.
+    pub replayed: Replayed,
+    /// The way to the new upstream commit.
+    pub target: Target,
+    /// What becomes of every patch there.
+    pub forecast: Forecast,
+    /// The same for people and programs.
+    pub document: ForkForecast,
+}
+
+/// [`forecast_fork`], with everything that the forecast was made from.
+///
+/// # Errors
+/// See [`SyncError`]; conflicts are part of the forecast.
+pub fn forecast_whole(
+    root: &Path,
+    spec: ForkSpec,
+    onto: &Onto,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<Forecasted, SyncError> {
     events.emit(Event::StepStarted { step: format!("forecast {}", spec.name) });
     if let (StackSpec::CrateQueue(queue), Some(base), Source::Remotes) = (&spec.stack, &spec.base, source)
         && names_base(base, onto)
     {
-        return forecast_on_carried_base(root, &spec, base, queue, events);
+        let (queue, base) = (queue.clone(), base.clone());
+        return forecast_on_carried_base(root, spec, &base, &queue, events);
     }
     let fork = open_fork(root, spec, source, events)?;
     let stack = read_stack(root, &fork)?;
@@ -214,25 +252,30 @@ pub fn forecast_fork(
         way = target(&fork, outcome.frontier.commit)?;
         outcome = forecast(&fork.store, &replayed, &way)?;
     }
-    let tags = &fork.upstream.tags;
+    let Fork { spec, store, upstream, .. } = fork;
     let asked = match onto {
         Onto::Named(name) => Some(name.as_str()),
         _ => None,
     };
-    let prefix = &fork.spec.upstream.tag_prefix;
-    let named = |commit| NamedCommit { commit, tag: tag_of(tags, commit, asked, prefix) };
-    document(&fork.store, &fork.spec, &replayed, &outcome, (named(way.base.commit), named(way.onto.commit)))
+    let named = |commit| NamedCommit {
+        commit,
+        tag: tag_of(&upstream.tags, commit, asked, &spec.upstream.tag_prefix),
+    };
+    let document =
+        document(&store, &spec, &replayed, &outcome, (named(way.base.commit), named(way.onto.commit)))?;
+    let tags = upstream.tags;
+    Ok(Forecasted { spec, store, tags, stack, replayed, target: way, forecast: outcome, document })
 }
 
 /// Replays a crate's queue on the sources that the crate itself carries: no upstream is needed for that.
 fn forecast_on_carried_base(
     root: &Path,
-    spec: &ForkSpec,
+    spec: ForkSpec,
     base: &BaseSpec,
     queue: &CrateQueue,
     events: &dyn EventSink,
-) -> Result<ForkForecast, SyncError> {
-    let store = Store::open(&store_folder(root, spec, "carried.git"), &[])?;
+) -> Result<Forecasted, SyncError> {
+    let store = Store::open(&store_folder(root, &spec, "carried.git"), &[])?;
     let contents = CrateContents::read(queue)?;
     let tree = contents.base_tree(queue, &store)?;
     let (commit, tag) = (base.commit, base.tag.clone());
@@ -252,9 +295,12 @@ fn forecast_on_carried_base(
             store.path().display()
         )));
     }
-    let outcome = forecast(&store, &replayed, &Target { base, onto: base, history: Vec::new() })?;
+    let target = Target { base, onto: base, history: Vec::new() };
+    let outcome = forecast(&store, &replayed, &target)?;
     let named = NamedCommit { commit, tag };
-    document(&store, spec, &replayed, &outcome, (named.clone(), named))
+    let document = document(&store, &spec, &replayed, &outcome, (named.clone(), named))?;
+    let tags = BTreeMap::new();
+    Ok(Forecasted { spec, store, tags, stack, replayed, target, forecast: outcome, document })
 }
 
 fn names_base(base: &BaseSpec, onto: &Onto) -> bool {

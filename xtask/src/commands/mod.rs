@@ -4,6 +4,7 @@ mod check_runner;
 mod doctor;
 mod gate;
 mod metallib;
+mod patch_report;
 mod sync_upstream;
 
 use crate::{
@@ -22,6 +23,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
         Command::Metallib(command) => metallib::run(&root, command),
+        Command::PatchReport(args) => patch_report::run(&root, &args, console),
         Command::SyncUpstream(args) => sync_upstream::run(&root, &args, console),
     }
 }

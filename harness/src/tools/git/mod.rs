@@ -6,6 +6,7 @@ pub mod apply;
 mod command;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod history;
 pub mod ids;
 pub mod merge;
 pub mod mirror;

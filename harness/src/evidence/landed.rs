@@ -1,0 +1,87 @@
+//! Which upstream commits hold a patch: those that make the very same change.
+
+use std::collections::BTreeSet;
+
+use super::report::{LandedHow, Landing};
+use crate::{
+    fork::Milestone,
+    rebase::replay::Step,
+    tools::git::{
+        history::Watch,
+        ids::{CommitId, TreeId},
+        store::{PathChange, Store, StoreError},
+        tree_path::TreePath,
+    },
+};
+
+/// An upstream commit that touches watched paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touching {
+    /// The commit.
+    pub commit: CommitId,
+    /// The tree before it.
+    pub before: TreeId,
+    /// The tree after it.
+    pub after: TreeId,
+    /// What it does to the watched paths.
+    pub changes: Vec<PathChange>,
+}
+
+/// The commits of `history` (oldest first, `base` before the first) that touch a path which the stack touches.
+///
+/// # Errors
+/// When a tree is missing.
+pub fn touching(
+    store: &Store,
+    base: TreeId,
+    history: &[Milestone],
+    steps: &[Step],
+) -> Result<Vec<Touching>, StoreError> {
+    let paths = steps.iter().flat_map(|step| step.changes.iter().map(|change| &change.path));
+    let watch: Watch = paths.collect();
+    let mut before = base;
+    let mut touching = Vec::new();
+    for milestone in history {
+        let after = milestone.tree;
+        let changes = store.changes_among(before, after, &watch)?;
+        if !changes.is_empty() {
+            touching.push(Touching { commit: milestone.commit, before, after, changes });
+        }
+        before = after;
+    }
+    Ok(touching)
+}
+
+/// For each patch the first upstream commit that makes the same change. Contents are only looked at where the touched
+/// paths are the same.
+///
+/// # Errors
+/// When an object is missing.
+pub fn by_patch_id(
+    store: &Store,
+    steps: &[Step],
+    touching: &[Touching],
+) -> Result<Vec<Option<Landing>>, StoreError> {
+    let mut landed = vec![None; steps.len()];
+    let paths = |changes: &[PathChange]| -> BTreeSet<TreePath> {
+        changes.iter().map(|change| change.path.clone()).collect()
+    };
+    let touched: Vec<BTreeSet<TreePath>> = steps.iter().map(|step| paths(&step.changes)).collect();
+    for commit in touching {
+        let theirs = paths(&commit.changes);
+        let alike = |at: &usize| landed[*at].is_none() && touched[*at] == theirs && !theirs.is_empty();
+        let candidates: Vec<usize> = (0..steps.len()).filter(alike).collect();
+        if candidates.is_empty() || store.changes(commit.before, commit.after)?.len() != theirs.len() {
+            continue;
+        }
+        let id = store.patch_id(commit.before, commit.after)?;
+        for at in candidates {
+            if store.patch_id(steps[at].before, steps[at].after)? == id {
+                let subject = store.commit(commit.commit)?.subject;
+                let how = LandedHow::PatchId;
+                landed[at] = Some(Landing { commit: commit.commit, subject, how, share: 1.0 });
+            }
+        }
+    }
+    Ok(landed)
+}

@@ -1,0 +1,66 @@
+//! `patch-report`: which patches are still needed, with proof.
+
+use std::path::Path;
+
+use harness::{
+    config::{fork::fork_names, load_fork},
+    event::EventSink,
+    evidence::{render, report::ForkReport, report_fork},
+    fork::{open::Source, target::Onto},
+    rebase::sync::SyncError,
+};
+use serde::Serialize;
+
+use crate::{
+    cli::{PatchReportArgs, ReportFormat},
+    exit::{Exit, Failure},
+    output::{Document, print_text},
+};
+
+/// Reports on each fork and prints what was found.
+pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
+    let names = if args.forks.is_empty() { fork_names(root) } else { args.forks.clone() };
+    let specs = names.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
+    let onto = Onto::from(args.onto.as_str());
+    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let mut forks = Vec::new();
+    for spec in specs {
+        let name = spec.name.clone();
+        forks.push(report_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))?);
+    }
+    match args.format {
+        ReportFormat::Json => Document::new("patch-report", 1, Reports { forks }).print()?,
+        _ => print_text(&forks.iter().map(render::table).collect::<Vec<_>>().join("\n"))?,
+    }
+    Ok(Exit::Pass)
+}
+
+#[derive(Serialize)]
+struct Reports {
+    forks: Vec<ForkReport>,
+}
+
+/// A failed report, with the fork that it was for.
+#[derive(Debug)]
+struct ForkFailure {
+    name: String,
+    error: SyncError,
+}
+
+impl std::fmt::Display for ForkFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot report on fork `{}`", self.name)
+    }
+}
+
+impl std::error::Error for ForkFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+fn failure(name: &str, error: SyncError) -> Failure {
+    let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
+    let hint = error.hint();
+    Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)
+}
