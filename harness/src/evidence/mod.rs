@@ -1,11 +1,15 @@
 //! Is each patch still needed? Statements with their proof, from the strongest (the same change is upstream) down to
 //! declared conditions, and what follows from them. It reads forecasts and objects; it changes no fork.
 
+pub mod agreement;
+pub mod declarations;
 pub mod edits;
 pub mod identity;
+pub mod inventory;
 pub mod landed;
 pub mod render;
 pub mod report;
+pub mod upstream_fixes;
 
 use std::path::Path;
 
