@@ -4,6 +4,7 @@
 pub mod agreement;
 pub mod declarations;
 pub mod edits;
+pub mod fork_level;
 pub mod identity;
 pub mod inventory;
 pub mod landed;
@@ -39,7 +40,11 @@ pub fn report_fork(
 ) -> Result<ForkReport, SyncError> {
     let whole = forecast_whole(root, spec, onto, source, events)?;
     events.emit(Event::StepStarted { step: format!("weigh the evidence on {}", whole.spec.name) });
-    Ok(weighed(&whole)?)
+    let mut report = weighed(&whole)?;
+    let (sections, unknown) = fork_level::sections(root, &whole, source, &report.patches)?;
+    report.sections = sections;
+    report.unknown.extend(unknown);
+    Ok(report)
 }
 
 fn weighed(whole: &Forecasted) -> Result<ForkReport, StoreError> {

@@ -31,9 +31,8 @@ pub fn table(fork: &ForkReport) -> String {
 const HEADS: [&str; 6] = ["#", "state", "patch", "age", "size", "do"];
 
 fn title(fork: &ForkReport) -> String {
-    let place = |commit: &Option<NamedCommit>| {
-        commit.as_ref().map_or_else(|| "nothing shared".to_owned(), named)
-    };
+    let place =
+        |commit: &Option<NamedCommit>| commit.as_ref().map_or_else(|| "nothing shared".to_owned(), named);
     let of = fork.frontier.as_ref().map_or(0, |frontier| frontier.of);
     format!(
         "{}: {} on {}, against {}, {} later",

@@ -84,9 +84,6 @@ impl Expected {
 /// What was made, besides the objects.
 #[derive(Debug)]
 pub(crate) struct SyntheticFork {
-    pub(crate) base: CommitId,
-    pub(crate) upstream: CommitId,
-    pub(crate) head: CommitId,
     /// In the stack's order.
     pub(crate) patches: Vec<Expected>,
 }
@@ -179,7 +176,7 @@ pub(crate) fn make(repository: &Path, seed: u64, size: Size) -> SyntheticFork {
         fs::write(repository.join("refs").join(name), format!("{commit}\n"))
             .expect("the repository can be written");
     }
-    SyntheticFork { base: base.head, upstream: upstream.head, head: fork.head, patches }
+    SyntheticFork { patches }
 }
 
 impl Maker<'_> {

@@ -16,11 +16,28 @@ use std::{
 };
 
 use fork::{Form, Kind, Size, SyntheticFork};
-use harness::tools::git::{
-    ids::{CommitId, PatchId},
-    store::Store,
+use harness::{
+    config::fork::parse_fork,
+    event::Silent,
+    evidence::{
+        report::{ForkReport, LandedHow, PatchReport, Recommendation},
+        report_fork,
+    },
+    fork::{open::Source, target::Onto},
+    rebase::forecast::PatchFate,
+    tools::git::ids::CommitId,
 };
 
+const FORK: &str = r#"
+summary = "A fork made from a seed."
+[upstream]
+repository = "https://example.org/owner/name"
+branch = "main"
+[stack]
+kind = "branch"
+repository = "https://example.org/owner/name"
+branch = "fork"
+"#;
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 const SIZE: Size = Size { files: 240, upstream_commits: 300 };
 
@@ -37,76 +54,107 @@ fn main() -> ExitCode {
     if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// One rung: its name, and what it says about a patch.
+type Rung = (&'static str, fn(&PatchReport) -> Option<BTreeSet<CommitId>>);
+
+const RUNGS: [Rung; 4] = [
+    ("patch-id", |patch| landings(patch, |how| how == LandedHow::PatchId)),
+    ("absorbed", |patch| (patch.forecast.fate == PatchFate::Absorbed).then(BTreeSet::new)),
+    ("content", |patch| landings(patch, |how| how != LandedHow::PatchId)),
+    ("names", |patch| {
+        let named: BTreeSet<CommitId> = patch.superseded_by.iter().map(|upstream| upstream.commit).collect();
+        (!named.is_empty()).then_some(named)
+    }),
+];
+
+fn landings(patch: &PatchReport, wanted: fn(LandedHow) -> bool) -> Option<BTreeSet<CommitId>> {
+    let named: BTreeSet<CommitId> =
+        patch.landed.iter().filter(|landing| wanted(landing.how)).map(|landing| landing.commit).collect();
+    (!named.is_empty()).then_some(named)
+}
+
 fn measure(seed: u64) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
-    let repository = folder.path().join("owner+name/repo");
     let start = Instant::now();
-    let made = fork::make(&repository, seed, SIZE);
+    let made = fork::make(&folder.path().join("owner+name/repo"), seed, SIZE);
     let made_in = start.elapsed();
-    let store = Store::open(&repository, &[]).unwrap();
     let start = Instant::now();
-    let rungs = [("patch-id", by_patch_id(&store, &made))];
+    let spec = parse_fork("synthetic", "fork.toml", FORK).unwrap();
+    let source = Source::Mirrors(folder.path().to_owned());
+    let report = report_fork(folder.path(), spec, &Onto::Latest, &source, &Silent).unwrap();
     println!(
-        "seed {seed}: {} patches on {} upstream commits; made in {:.1} s, judged in {:.1} s",
+        "seed {seed}: {} patches against {} upstream commits; made in {:.1} s, judged in {:.1} s",
         made.patches.len(),
-        store.mainline(made.base, made.upstream).unwrap().len(),
+        report.frontier.as_ref().map_or(0, |frontier| frontier.of),
         made_in.as_secs_f64(),
         start.elapsed().as_secs_f64()
     );
-    let is_backport = |number: usize| matches!(made.patches[number - 1].kind, Kind::Backport(_));
-    let backports = (1..=made.patches.len()).filter(|number| is_backport(*number)).count();
-    let mut faults = Vec::new();
-    println!("  {:<12} {:>5} {:>10} {:>7}  forms found", "rung", "said", "precision", "recall");
-    for (rung, said) in &rungs {
-        let right: Vec<usize> = said.keys().copied().filter(|number| is_backport(*number)).collect();
-        let share = |part: usize, of: usize| if of == 0 { 1.0 } else { part as f64 / of as f64 };
-        let mut forms: BTreeMap<Form, usize> = BTreeMap::new();
-        for number in &right {
-            if let Kind::Backport(form) = made.patches[number - 1].kind {
-                *forms.entry(form).or_default() += 1;
-            }
-        }
-        let forms: Vec<String> =
-            forms.iter().map(|(form, count)| format!("{count} {form:?}").to_lowercase()).collect();
-        println!(
-            "  {rung:<12} {:>5} {:>10.2} {:>7.2}  {}",
-            said.len(),
-            share(right.len(), said.len()),
-            share(right.len(), backports),
-            forms.join(", ")
-        );
-        for (number, commits) in said {
-            let patch = &made.patches[number - 1];
-            let named = commits.iter().all(|commit| patch.landed_in.contains(commit));
-            if !is_backport(*number) || !named {
-                faults.push(format!(
-                    "seed {seed}, {rung}: patch {number} {} is said to be in {commits:?}",
-                    patch.told()
-                ));
-            }
-        }
+    assert_eq!(report.patches.len(), made.patches.len());
+    println!("  {:<10} {:>4} {:>9} {:>6}  found", "rung", "said", "precision", "recall");
+    for (rung, says) in RUNGS {
+        let said: Said =
+            report.patches.iter().filter_map(|patch| Some((patch.forecast.number, says(patch)?))).collect();
+        print_rung(rung, &said, &made);
     }
-    for (number, patch) in (1..).zip(&made.patches) {
-        if patch.kind == Kind::Backport(Form::Verbatim) && !rungs[0].1.contains_key(&number) {
+    let any = report.patches.iter().filter_map(|patch| {
+        let named: Vec<BTreeSet<CommitId>> = RUNGS.iter().filter_map(|(_, says)| says(patch)).collect();
+        (!named.is_empty()).then(|| (patch.forecast.number, named.into_iter().flatten().collect()))
+    });
+    let any: Said = any.collect();
+    print_rung("any", &any, &made);
+    let dropped = report.patches.iter().filter(|patch| patch.recommendation == Recommendation::Drop);
+    let dropped: Said = dropped.map(|patch| (patch.forecast.number, BTreeSet::new())).collect();
+    print_rung("drop", &dropped, &made);
+    faults(seed, &made, &report, &any)
+}
+
+fn print_rung(rung: &str, said: &Said, made: &SyntheticFork) {
+    let form = |number: &usize| match made.patches[number - 1].kind {
+        Kind::Backport(form) => Some(form),
+        Kind::Own(_) => None,
+    };
+    let mut forms: BTreeMap<Form, usize> = BTreeMap::new();
+    for form in said.keys().filter_map(form) {
+        *forms.entry(form).or_default() += 1;
+    }
+    let right: usize = forms.values().sum();
+    let all = made.patches.iter().filter(|patch| matches!(patch.kind, Kind::Backport(_))).count();
+    let share = |part: usize, of: usize| if of == 0 { 1.0 } else { part as f64 / of as f64 };
+    let forms: Vec<String> =
+        forms.iter().map(|(form, count)| format!("{count} {form:?}").to_lowercase()).collect();
+    println!(
+        "  {rung:<10} {:>4} {:>9.2} {:>6.2}  {}",
+        said.len(),
+        share(right, said.len()),
+        share(right, all),
+        forms.join(", ")
+    );
+}
+
+fn faults(seed: u64, made: &SyntheticFork, report: &ForkReport, any: &Said) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (patch, judged) in made.patches.iter().zip(&report.patches) {
+        let number = judged.forecast.number;
+        let mut fault = |what: &str| {
+            let told = patch.told();
             faults.push(format!(
-                "seed {seed}: patch {number} {} has the id of no upstream commit",
-                patch.told()
+                "seed {seed}: patch {number} {told} {what}: {:?}, {}",
+                judged.state, judged.reason
             ));
+        };
+        match patch.kind {
+            Kind::Own(_) if judged.recommendation == Recommendation::Drop => {
+                fault("is recommended for dropping")
+            }
+            Kind::Own(_) => {}
+            Kind::Backport(_) if !any.contains_key(&number) => fault("is found by no rung"),
+            Kind::Backport(_) => {
+                let named = &any[&number];
+                if !named.is_empty() && named.is_disjoint(&patch.landed_in.iter().copied().collect()) {
+                    fault("is said to be in other commits");
+                }
+            }
         }
     }
     faults
-}
-
-fn by_patch_id(store: &Store, made: &SyntheticFork) -> Said {
-    let id = |commit: CommitId| -> PatchId {
-        let info = store.commit(commit).unwrap();
-        store.patch_id(store.commit(info.parents[0]).unwrap().tree, info.tree).unwrap()
-    };
-    let upstream = store.mainline(made.base, made.upstream).unwrap();
-    let upstream: BTreeMap<PatchId, CommitId> =
-        upstream.into_iter().map(|commit| (id(commit), commit)).collect();
-    let patches = (1..).zip(store.mainline(made.base, made.head).unwrap());
-    patches
-        .filter_map(|(number, commit)| Some((number, BTreeSet::from([*upstream.get(&id(commit))?]))))
-        .collect()
 }

@@ -39,9 +39,11 @@ pub struct ForkSpec {
     pub stack: StackSpec,
     /// Files that a command makes.
     pub generated: Vec<GeneratedSpec>,
+    /// A file of the fork's own tree in which somebody lists the patches by hand.
+    pub inventory: Option<String>,
 }
 
-const ROOT: Keys = Keys::new(&["summary", "upstream", "base", "stack", "generated"]);
+const ROOT: Keys = Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory"]);
 
 /// Reads the spec of the fork `name` below the repository root.
 ///
@@ -89,6 +91,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
     let base = root.optional_table("base", base::KEYS).and_then(|table| base::read(&table));
     let stack = root.open_table("stack").and_then(|table| stack::read(&table));
     let generated = generated::read(&root);
+    let inventory = root.optional::<String>("inventory").map(Spanned::into_inner);
     if !root.has("stack") {
         root.problem(root.span(), "the file lacks `stack`");
     }
@@ -113,6 +116,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             base,
             stack: stack?,
             generated: generated?,
+            inventory,
         })
     })();
     document.finish(spec)

@@ -1,0 +1,315 @@
+//! What is wrong with a fork as a whole: the sections of the report that are about no single patch. Each has its findings
+//! as sentences and as data; a section without findings is left out, one that could not be made is told as unknown.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    agreement::{self, Between, Disagreement, Lookup, Statement},
+    declarations::{self, Mismatch, MismatchKind, Place},
+    inventory::{self, Carried, Fault, InventoryAudit, Whereabouts},
+    report::{PatchReport, Section, Unknown},
+    upstream_fixes::{PatchFiles, UpstreamFix, upstream_fixes},
+};
+use crate::{
+    fork::open::{Source, store_folder},
+    rebase::sync::Forecasted,
+    tools::git::{
+        ids::{CommitId, TreeId},
+        mirror,
+        store::{Store, StoreError},
+        tree_path::TreePath,
+    },
+};
+
+/// The sections about a fork, and what could not be looked into.
+///
+/// # Errors
+/// When objects are missing.
+pub fn sections(
+    root: &Path,
+    whole: &Forecasted,
+    source: &Source,
+    patches: &[PatchReport],
+) -> Result<(Vec<Section>, Vec<Unknown>), StoreError> {
+    let mut unknown = Vec::new();
+    let head = head_tree(whole);
+    let sections = [
+        versions(root, whole, source, head, &mut unknown)?,
+        headers(whole, head)?,
+        fixes(whole, head, patches)?,
+        hand_kept_list(whole, head, &mut unknown)?,
+    ];
+    Ok((sections.into_iter().flatten().collect(), unknown))
+}
+
+/// The tree that the fork ships: the whole stack on its own base.
+pub fn head_tree(whole: &Forecasted) -> TreeId {
+    whole.replayed.steps.last().map_or(whole.replayed.base, |step| step.after)
+}
+
+fn section(name: &str, title: &str, findings: Vec<String>, data: &impl Serialize) -> Option<Section> {
+    let data = serde_json::to_value(data).unwrap_or(Value::Null);
+    let (name, title) = (name.to_owned(), title.to_owned());
+    (!findings.is_empty()).then_some(Section { name, title, findings, data })
+}
+
+fn versions(
+    root: &Path,
+    whole: &Forecasted,
+    source: &Source,
+    head: TreeId,
+    unknown: &mut Vec<Unknown>,
+) -> Result<Option<Section>, StoreError> {
+    let folder = store_folder(root, &whole.spec, "parts.git");
+    let lookup = |address: &str, name: &str| sources_at(source, &folder, address, name);
+    let lookup: &Lookup<'_> = &lookup;
+    let fork = agreement::statements(&whole.store, head, lookup)?;
+    let upstream = agreement::statements(&whole.store, whole.target.onto.tree, lookup)?;
+    let mut found = agreement::within(&fork);
+    found.extend(agreement::between(&fork, &upstream, &Between::Upstream));
+    let unread: BTreeSet<&str> = fork
+        .iter()
+        .chain(&upstream)
+        .filter(|said| is_commit(said))
+        .map(|said| said.component.as_str())
+        .collect();
+    if !unread.is_empty() {
+        unknown.push(Unknown {
+            what: format!("the versions of {}", unread.into_iter().collect::<Vec<_>>().join(", ")),
+            why: "they are pinned by commit, and their sources are not at hand: give mirrors with --mirror-root"
+                .to_owned(),
+        });
+    }
+    Ok(section("agreement", "Versions that do not fit each other", version_sentences(&found), &found))
+}
+
+fn is_commit(statement: &Statement) -> bool {
+    statement.version.parse::<CommitId>().is_ok()
+}
+
+/// The sources of a component at a commit, from a mirror.
+fn sources_at(source: &Source, folder: &Path, address: &str, commit: &str) -> Option<(Store, TreeId)> {
+    let Source::Mirrors(mirrors) = source else { return None };
+    let mirror: PathBuf = mirror::find_mirror(mirrors, address).ok()?;
+    let name = mirror::owner_and_name(address)?.replace('/', "+");
+    let store = Store::open(&folder.join(name), &[mirror]).ok()?;
+    let tree = store.commit(commit.parse().ok()?).ok()?.tree;
+    Some((store, tree))
+}
+
+/// One sentence for the pairing as a whole, one for each contradiction of the fork with itself.
+fn version_sentences(found: &[Disagreement]) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let mut others: Vec<&Between> =
+        found.iter().map(|d| &d.between).filter(|b| **b != Between::Itself).collect();
+    others.dedup();
+    for other in others {
+        let of: Vec<&Disagreement> = found.iter().filter(|d| d.between == *other).collect();
+        let list = |side: fn(&Disagreement) -> &Statement| {
+            of.iter()
+                .map(|d| format!("{} {}", d.component, side(d).version))
+                .collect::<Vec<_>>()
+                .join(" with ")
+        };
+        let who = match other {
+            Between::Fork(name) => format!("fork {name}"),
+            _ => "upstream".to_owned(),
+        };
+        let places = of.iter().map(|d| d.fork.place.as_str()).collect::<Vec<_>>().join(", ");
+        sentences.push(format!(
+            "the fork has {} where {who} has {} ({places})",
+            list(|d| &d.fork),
+            list(|d| &d.other)
+        ));
+    }
+    for Disagreement { component, fork, other, .. } in found.iter().filter(|d| d.between == Between::Itself) {
+        sentences.push(format!(
+            "{component} is {} in {} and {} in {}",
+            fork.version, fork.place, other.version, other.place
+        ));
+    }
+    sentences
+}
+
+fn headers(whole: &Forecasted, head: TreeId) -> Result<Option<Section>, StoreError> {
+    let mut found = declarations::mismatches(&whole.store, head)?;
+    if !found.is_empty() {
+        let steps = &whole.replayed.steps;
+        let trees: Vec<(usize, TreeId)> = steps.iter().map(|step| (step.number, step.after)).collect();
+        declarations::blame(&whole.store, &mut found, whole.replayed.base, &trees)?;
+    }
+    let sentences = found.iter().map(mismatch_sentence).collect();
+    Ok(section("declarations", "Headers and sources that disagree", sentences, &found))
+}
+
+fn mismatch_sentence(mismatch: &Mismatch) -> String {
+    let at = |place: &Place| format!("{}:{}", place.path, place.line);
+    let name = &mismatch.function;
+    let what = match (&mismatch.kind, &mismatch.declared, &mismatch.defined) {
+        (MismatchKind::Signature, Some(declared), Some(defined)) => {
+            format!(
+                "{name}: {} declares {}, {} defines {}",
+                at(declared),
+                declared.signature,
+                at(defined),
+                defined.signature
+            )
+        }
+        (_, Some(declared), _) => format!("{name}: {} declares it, no source here defines it", at(declared)),
+        (_, None, Some(defined)) => format!("{name}: {} exports it, no header declares it", at(defined)),
+        _ => name.clone(),
+    };
+    match mismatch.since_patch {
+        Some(number) => format!("{what} (since patch {number})"),
+        None => format!("{what} (in the base, too)"),
+    }
+}
+
+fn fixes(whole: &Forecasted, head: TreeId, patches: &[PatchReport]) -> Result<Option<Section>, StoreError> {
+    let files: Vec<PatchFiles> = whole
+        .replayed
+        .steps
+        .iter()
+        .map(|step| {
+            let paths = step.changes.iter().map(|change| change.path.clone()).collect();
+            PatchFiles { number: step.number, paths }
+        })
+        .collect();
+    let history: Vec<(CommitId, TreeId)> =
+        whole.target.history.iter().map(|milestone| (milestone.commit, milestone.tree)).collect();
+    let contained = patches.iter().flat_map(|patch| &patch.landed).filter(|landing| landing.share >= 1.0);
+    let contained = contained.map(|landing| landing.commit).collect();
+    let found = upstream_fixes(&whole.store, &history, whole.target.base.tree, head, &files, &contained)?;
+    let sentences = found.iter().map(fix_sentence).collect();
+    Ok(section("upstream-fixes", "What upstream has fixed near the patches", sentences, &found))
+}
+
+fn fix_sentence(fix: &UpstreamFix) -> String {
+    let patches = |numbers: &[usize], word: &str| {
+        let list: Vec<String> = numbers.iter().map(usize::to_string).collect();
+        (!list.is_empty()).then(|| format!("{word} patch {}", list.join(", ")))
+    };
+    let near = [patches(&fix.same_files, "files of"), patches(&fix.included_files, "headers used by")];
+    let near: Vec<String> = near.into_iter().flatten().collect();
+    format!("{} {} ({})", fix.commit.short(), fix.subject, near.join("; "))
+}
+
+/// Compares the list that `fork.toml` names; it stands in the fork's own tree.
+fn hand_kept_list(
+    whole: &Forecasted,
+    head: TreeId,
+    unknown: &mut Vec<Unknown>,
+) -> Result<Option<Section>, StoreError> {
+    let Some(file) = &whole.spec.inventory else { return Ok(None) };
+    let entry = match TreePath::new(file.as_bytes()) {
+        Ok(path) => whole.store.entry(head, &path)?,
+        Err(_) => None,
+    };
+    let Some(entry) = entry else {
+        let why = "the fork's head has no such file: correct `inventory` in fork.toml".to_owned();
+        unknown.push(Unknown { what: format!("whether `{file}` lists what is carried"), why });
+        return Ok(None);
+    };
+    let bytes = whole.store.blob(entry.id)?;
+    let carried: Vec<Carried> = whole
+        .replayed
+        .steps
+        .iter()
+        .map(|step| Carried {
+            number: step.number,
+            subject: step.subject.clone(),
+            commit: step.commit,
+            file: step.file.clone(),
+        })
+        .collect();
+    let whereabouts = |name: &str| match whole.store.find_commit(name) {
+        None => Whereabouts::Nowhere,
+        Some(commit) => match whole.store.is_ancestor(commit, whole.target.onto.commit) {
+            Ok(true) => Whereabouts::Upstream,
+            _ => Whereabouts::Elsewhere,
+        },
+    };
+    let audit = inventory::audit(file, &String::from_utf8_lossy(&bytes), &carried, &whereabouts);
+    let sentences = inventory_sentences(&audit);
+    Ok(section("inventory", "The list kept by hand", sentences, &audit))
+}
+
+fn inventory_sentences(audit: &InventoryAudit) -> Vec<String> {
+    let wrong = audit.wrong.iter().map(|wrong| {
+        let at = format!("{}:{} lists {}", audit.file, wrong.line, wrong.names);
+        match (&wrong.fault, wrong.patch) {
+            (Fault::Upstream, _) => format!("{at}, which upstream has"),
+            (Fault::NotCarried, _) => format!("{at}, which is no longer carried"),
+            (Fault::Unknown, _) => format!("{at}, which is no commit or patch here"),
+            (Fault::OtherId, patch) => format!("{at}, which is patch {} now", patch.unwrap_or_default()),
+            (Fault::OtherSubject { really }, patch) => {
+                format!("{at} with other words than those of patch {}: {really}", patch.unwrap_or_default())
+            }
+        }
+    });
+    let unlisted = audit.not_listed.iter();
+    wrong
+        .chain(unlisted.map(|patch| format!("patch {} is not listed: {}", patch.patch, patch.subject)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::fork::parse_fork, event::Silent, evidence::report_fork, fork::target::Onto,
+        tools::git::fixture::ForkFixture,
+    };
+
+    #[test]
+    fn a_fork_with_every_fault_gets_every_section() {
+        let header = "extern \"C\" {\nint one(int a);\nint two(int a);\n}\n";
+        let source = "#include \"c/api.h\"\nextern \"C\" int one(int a) { return a; }\nextern \"C\" int two(int a) { return a; }\n";
+        let cmake = |version: &str| format!("set(LIB_VERSION {version})\n");
+        let fixture = ForkFixture::new(&[
+            ("c/api.h", header),
+            ("c/api.cpp", source),
+            ("lib/CMakeLists.txt", &cmake("1.0.0")),
+        ])
+        .patch(
+            "Give two a scale",
+            &[("c/api.cpp", Some(&source.replace("two(int a)", "two(int a, float b)")))],
+        )
+        .patch("List the patches", &[("PATCHES.md", Some("- abcdef0 something lost\n"))])
+        .advance("Fix the reading of headers", &[("c/api.h", Some(&format!("{header}// mended\n")))])
+        .advance("New version", &[("lib/CMakeLists.txt", Some(&cmake("1.1.0")))]);
+        fixture.name("refs/heads/main", fixture.onto());
+        fixture.name("refs/heads/fork", fixture.head());
+        let text = "summary = \"\"\ninventory = \"PATCHES.md\"\n\
+                    [upstream]\nrepository = \"https://example.org/owner/name\"\nbranch = \"main\"\n\
+                    [stack]\nkind = \"branch\"\nrepository = \"https://example.org/owner/name\"\nbranch = \"fork\"\n";
+        let spec = parse_fork("fork", "fork.toml", text).unwrap();
+        let source = Source::Mirrors(fixture.mirror_root().to_owned());
+        let report = report_fork(fixture.mirror_root(), spec, &Onto::Latest, &source, &Silent).unwrap();
+        let told: Vec<String> = report
+            .sections
+            .iter()
+            .flat_map(|section| section.findings.iter().map(|finding| format!("{}: {finding}", section.name)))
+            .collect();
+        let fix = fixture.upstream[1].short();
+        assert_eq!(
+            told,
+            [
+                "agreement: the fork has lib 1.0.0 where upstream has lib 1.1.0 (lib/CMakeLists.txt:1)".to_owned(),
+                "declarations: two: c/api.h:3 declares int (int), c/api.cpp:3 defines int (int, float) (since patch 1)"
+                    .to_owned(),
+                format!("upstream-fixes: {fix} Fix the reading of headers (headers used by patch 1)"),
+                "inventory: PATCHES.md:1 lists abcdef0, which is no commit or patch here".to_owned(),
+                "inventory: patch 1 is not listed: Give two a scale".to_owned(),
+                "inventory: patch 2 is not listed: List the patches".to_owned(),
+            ]
+        );
+        assert_eq!(report.sections[1].data[0]["function"], "two");
+    }
+}
