@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    culprit::{Culprits, conflict_history},
+    culprit::{ConflictHistory, Culprits},
     depend::{FileChange, LineOrigins},
     replay::{Replayed, Step},
 };
@@ -14,12 +14,12 @@ use crate::fork::{Milestone, target::Target};
 use crate::tools::git::{
     ids::{CommitId, TreeId},
     merge::{Favour, MergeError, PathConflict, Pick, Picked},
-    store::{Entry, MODE_SUBMODULE, Store, StoreError},
+    store::{Entry, LineChange, MODE_SUBMODULE, PathChange, Store, StoreError},
     tree_path::TreePath,
 };
 
-/// How often the frontier's search may widen the paths that it watches.
-const FRONTIER_ROUNDS: usize = 6;
+/// How many commits the frontier's search may try with whole trees.
+const FRONTIER_ROUNDS: usize = 12;
 
 /// What becomes of a patch on a new upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,10 +109,10 @@ pub fn forecast(store: &Store, replayed: &Replayed, target: &Target) -> Result<F
     let in_stack = carried_on(store, &replayed.steps, onto)?;
     let needs = needs(store, &replayed.steps)?;
 
-    let mut watched = BTreeSet::new();
+    let mut watched = Vec::new();
     for (step, stop) in replayed.steps.iter().zip(&in_stack) {
         for conflict in &stop.conflicts {
-            watched.extend(watched_for(store, step, conflict)?);
+            watched.push(watched_for(store, step, conflict)?);
         }
     }
     let (culprits, frontier) = history_of(store, replayed, target, watched)?;
@@ -139,7 +139,7 @@ pub fn forecast(store: &Store, replayed: &Replayed, target: &Target) -> Result<F
         let stuck = missed
             .iter()
             .any(|&number| matches!(fate_of(number), Some(PatchFate::Conflicted | PatchFate::Blocked)));
-        let fate = match stop.fate {
+        let fate = match fate_of_pick(store, step, stop.onto, &stop.picked)? {
             PatchFate::Applied | PatchFate::Merged if stuck => PatchFate::Blocked,
             fate => fate,
         };
@@ -157,27 +157,8 @@ pub fn forecast(store: &Store, replayed: &Replayed, target: &Target) -> Result<F
     Ok(Forecast { patches, frontier })
 }
 
-/// Whether the stack up to its end meets any conflict on `onto`; the conflicting paths.
-///
-/// # Errors
-/// See [`MergeError`].
-pub fn conflicting_paths(
-    store: &Store,
-    replayed: &Replayed,
-    onto: TreeId,
-) -> Result<BTreeSet<TreePath>, MergeError> {
-    let stops = carried_on(store, &replayed.steps, onto)?;
-    let mut paths = BTreeSet::new();
-    for (step, stop) in replayed.steps.iter().zip(&stops) {
-        for conflict in &stop.conflicts {
-            paths.extend(watched_for(store, step, conflict)?);
-        }
-    }
-    Ok(paths)
-}
-
 struct Stop {
-    fate: PatchFate,
+    onto: TreeId,
     conflicts: Vec<PathConflict>,
     picked: Picked,
     tree: TreeId,
@@ -195,9 +176,9 @@ fn carried_on(store: &Store, steps: &[Step], onto: TreeId) -> Result<Vec<Stop>, 
     for step in steps {
         let pick = Pick { base: step.before, ours: tip, theirs: step.after };
         let picked = store.pick(pick, Favour::Neither)?;
-        let fate = fate_of_pick(store, step, tip, &picked)?;
+        let onto = tip;
         tip = if picked.conflicts.is_empty() { picked.tree } else { store.carry(pick)? };
-        stops.push(Stop { fate, conflicts: picked.conflicts.clone(), picked, tree: tip });
+        stops.push(Stop { onto, conflicts: picked.conflicts.clone(), picked, tree: tip });
     }
     Ok(stops)
 }
@@ -206,14 +187,36 @@ fn fate_of_pick(store: &Store, step: &Step, ours: TreeId, picked: &Picked) -> Re
     if !picked.conflicts.is_empty() {
         return Ok(PatchFate::Conflicted);
     }
-    if step.before == step.after {
+    if step.before == step.after || picked.untouched {
         return Ok(PatchFate::Applied);
     }
     if picked.tree == ours {
         return Ok(PatchFate::Absorbed);
     }
-    let same = store.patch_id(step.before, step.after)? == store.patch_id(ours, picked.tree)?;
+    let same = is_same_change(store, &step.changes, &store.changes(ours, picked.tree)?)?;
     Ok(if same { PatchFate::Applied } else { PatchFate::Merged })
+}
+
+/// Whether two changes differ in nothing but line numbers and white space. What is equal to the byte in both is not
+/// looked into.
+fn is_same_change(store: &Store, one: &[PathChange], other: &[PathChange]) -> Result<bool, StoreError> {
+    if !one.iter().map(|change| &change.path).eq(other.iter().map(|change| &change.path)) {
+        return Ok(false);
+    }
+    let (mut old_one, mut new_one) = (BTreeMap::new(), BTreeMap::new());
+    let (mut old_other, mut new_other) = (BTreeMap::new(), BTreeMap::new());
+    for (one, other) in one.iter().zip(other).filter(|(one, other)| one != other) {
+        old_one.insert(one.path.clone(), one.old);
+        new_one.insert(one.path.clone(), one.new);
+        old_other.insert(other.path.clone(), other.old);
+        new_other.insert(other.path.clone(), other.new);
+    }
+    if old_one.is_empty() {
+        return Ok(true);
+    }
+    let tree = |entries| store.edited_tree(store.empty_tree()?, entries);
+    let one = store.patch_id(tree(&old_one)?, tree(&new_one)?)?;
+    Ok(one == store.patch_id(tree(&old_other)?, tree(&new_other)?)?)
 }
 
 fn named(conflict: &PathConflict, cause: Cause, culprit: Option<CommitId>, hunks: usize) -> Conflict {
@@ -236,37 +239,39 @@ fn watched_for(
     Ok(paths)
 }
 
+/// The culprits of the conflicts at the target, and the frontier. `watched` holds, for each conflict, its paths.
 fn history_of(
     store: &Store,
     replayed: &Replayed,
     target: &Target,
-    mut watched: BTreeSet<TreePath>,
+    watched: Vec<BTreeSet<TreePath>>,
 ) -> Result<(Culprits, Frontier), MergeError> {
     let of = target.history.len();
     if watched.is_empty() || of == 0 {
         return Ok((BTreeMap::new(), Frontier { commit: target.onto.commit, index: of, of }));
     }
-    let mut culprits = BTreeMap::new();
-    let mut best = Frontier { commit: target.base.commit, index: 0, of };
-    for round in 0..FRONTIER_ROUNDS {
-        let history = conflict_history(store, &replayed.steps, &target.history, &watched)?;
-        if round == 0 {
-            culprits = history.culprits;
-        }
-        let Some(&candidate) = history.clean.last() else { break };
+    let mut conflicts = ConflictHistory::new(store, &replayed.steps, &target.history);
+    for paths in watched {
+        conflicts.watch(paths)?;
+    }
+    let culprits = conflicts.culprits()?;
+    let mut end = of;
+    for _ in 0..FRONTIER_ROUNDS {
+        let Some(candidate) = conflicts.newest_clean(end)? else { break };
         let Milestone { commit, tree } = target.history[candidate];
         // Only whole trees prove it: a path that does not conflict at the target may do so half-way.
-        let others = conflicting_paths(store, replayed, tree)?;
-        if others.is_empty() {
-            best = Frontier { commit, index: candidate + 1, of };
-            break;
+        let stops = carried_on(store, &replayed.steps, tree)?;
+        if stops.iter().all(|stop| stop.conflicts.is_empty()) {
+            return Ok((culprits, Frontier { commit, index: candidate + 1, of }));
         }
-        if others.is_subset(&watched) {
-            break;
+        end = candidate;
+        for (step, stop) in replayed.steps.iter().zip(&stops) {
+            for conflict in &stop.conflicts {
+                conflicts.watch(watched_for(store, step, conflict)?)?;
+            }
         }
-        watched.extend(others);
     }
-    Ok((culprits, best))
+    Ok((culprits, Frontier { commit: target.base.commit, index: 0, of }))
 }
 
 /// The earlier patches that one patch needs, by path.
@@ -295,24 +300,42 @@ impl Needs {
 
 fn needs(store: &Store, steps: &[Step]) -> Result<Vec<Needs>, StoreError> {
     let mut origins = LineOrigins::default();
+    let often = changed_often(steps);
     let mut needs = Vec::with_capacity(steps.len());
     for step in steps {
         let mut own = Needs::default();
-        for change in &step.changes {
-            let old = change.old.map(|entry| text_of(store, entry)).transpose()?;
-            let new = change.new.map(|entry| text_of(store, entry)).transpose()?;
-            let change = FileChange { path: &change.path, old: old.as_deref(), new: new.as_deref() };
-            own.by_path.insert(change.path.clone(), origins.record(step.number, change));
+        for PathChange { path, old, new } in &step.changes {
+            let places = match (old, new) {
+                (Some(old), Some(new)) if often.contains(path) => places(store, *old, *new)?,
+                _ => Vec::new(),
+            };
+            let change = match (old, new) {
+                (None, _) => FileChange::Made,
+                (_, None) => FileChange::Deleted,
+                _ => FileChange::Edited(&places),
+            };
+            own.by_path.insert(path.clone(), origins.record(step.number, path, change));
         }
         needs.push(own);
     }
     Ok(needs)
 }
 
-fn text_of(store: &Store, entry: Entry) -> Result<Vec<u8>, StoreError> {
-    match entry.mode {
-        MODE_SUBMODULE => Ok(entry.id.to_string().into_bytes()),
-        _ => store.blob(entry.id),
+/// The paths that more than one patch changes.
+fn changed_often(steps: &[Step]) -> BTreeSet<&TreePath> {
+    let mut seen = BTreeSet::new();
+    let paths = steps.iter().flat_map(|step| &step.changes).map(|change| &change.path);
+    paths.filter(|path| !seen.insert(*path)).collect()
+}
+
+fn places(store: &Store, old: Entry, new: Entry) -> Result<Vec<LineChange>, StoreError> {
+    match old.id == new.id {
+        true => Ok(Vec::new()),
+        // Git shows a submodule as one line.
+        false if [old.mode, new.mode].contains(&MODE_SUBMODULE) => {
+            Ok(vec![LineChange { old: 0..1, new: 0..1 }])
+        }
+        false => store.line_changes(old.id, new.id),
     }
 }
 

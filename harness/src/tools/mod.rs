@@ -10,3 +10,4 @@ pub mod lock;
 pub mod memory;
 pub mod process;
 pub mod python;
+pub mod talk;

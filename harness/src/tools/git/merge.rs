@@ -1,24 +1,32 @@
 //! Picks a change onto another tree the way `git rebase` would, without a work tree. What touches nothing that changed
-//! in between is done here; everything else is handed to `git merge-tree`, so that the result is that of git's own
-//! `ort` merge, many picks to one process.
+//! in between is done here; everything else is handed to a `git merge-tree` that stays, so that the result is that of
+//! git's own `ort` merge: files that both sides changed in place by themselves, the rest as whole trees.
 
-use std::{collections::BTreeMap, path::Path, rc::Rc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    rc::Rc,
+    time::Duration,
+};
 
 use super::{
     command::git_command,
     ids::TreeId,
-    store::{Entry, PathChange, Store, StoreError},
+    store::{Entry, MODE_FILE, PathChange, Store, StoreError},
     tree_path::TreePath,
 };
-use crate::tools::process::ProcessError;
+use crate::tools::{process::ProcessError, talk::Conversation};
 
-/// How long one batch of merges may take.
+/// How long git may think about one merge.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// The length of a name that comes five times in an answer, which has to be longer than the buffer before a pipe: that
+/// is 4 KiB where git is built with glibc, and a pipe holds 64 KiB at most.
+const PADDING_BYTES: usize = 14_000;
 /// Git learned to merge bare trees in this version.
 const OLDEST_GIT: &str = "2.45";
 
 /// One change to pick: `base..theirs`, onto `ours`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// The tree before the change.
     pub base: TreeId,
@@ -29,7 +37,7 @@ pub struct Pick {
 }
 
 /// What becomes of hunks that both sides changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Favour {
     /// They conflict.
     Neither,
@@ -44,6 +52,8 @@ pub struct Picked {
     pub tree: TreeId,
     /// The paths in conflict, in byte order; empty when the pick is clean.
     pub conflicts: Vec<PathConflict>,
+    /// Whether the target holds, at every path of the change, just what the change starts from.
+    pub untouched: bool,
 }
 
 /// One path that could not be merged.
@@ -101,27 +111,27 @@ impl Store {
     /// # Errors
     /// See [`MergeError`]; a conflict is no error.
     pub fn pick_all(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
-        let mut outcomes: Vec<Option<Picked>> = Vec::with_capacity(picks.len());
-        let mut asked: BTreeMap<(TreeId, TreeId, TreeId), usize> = BTreeMap::new();
-        let mut requests = Vec::new();
-        for pick in picks {
-            let quick = self.pick_untouched(pick)?.map(|tree| Picked { tree, conflicts: Vec::new() });
-            if quick.is_none() {
-                asked.entry((pick.base, pick.ours, pick.theirs)).or_insert_with(|| {
-                    requests.push(*pick);
-                    requests.len() - 1
-                });
-            }
-            outcomes.push(quick);
-        }
-        let merged = if requests.is_empty() { Vec::new() } else { self.merge_tree(&requests, favour)? };
-        Ok(picks
+        let settled: Vec<Settled> =
+            picks.iter().map(|pick| self.settle(pick)).collect::<Result<_, StoreError>>()?;
+        let contests = settled.iter().flat_map(|settled| match settled {
+            Settled::Files { contested, .. } => contested.values().copied().collect(),
+            _ => Vec::new(),
+        });
+        let contests: BTreeSet<Contest> =
+            contests.filter(|contest| !self.contests.borrow().contains_key(&(*contest, favour))).collect();
+        let whole: BTreeSet<Pick> = picks
             .iter()
-            .zip(outcomes)
-            .map(|(pick, quick)| {
-                quick.unwrap_or_else(|| merged[asked[&(pick.base, pick.ours, pick.theirs)]].clone())
-            })
-            .collect())
+            .zip(&settled)
+            .filter(|(_, settled)| matches!(settled, Settled::Whole))
+            .map(|(pick, _)| *pick)
+            .collect();
+        let merged = self.merged(&contests, &whole, favour)?;
+        let outcome = |(pick, settled): (&Pick, Settled)| match settled {
+            Settled::Untouched(tree) => Ok(Picked { tree, conflicts: Vec::new(), untouched: true }),
+            Settled::Whole => Ok(merged[pick].clone()),
+            Settled::Files { edits, contested } => self.with_contests(pick, edits, contested, favour),
+        };
+        picks.iter().zip(settled).map(outcome).collect()
     }
 
     /// Picks one change.
@@ -198,94 +208,244 @@ impl Store {
         Ok(changes)
     }
 
-    /// The outcome of a pick whose paths the target left alone; `None` where a real merge is needed. Whether `ort`
-    /// would follow a renamed folder is the one thing that equal files do not settle, hence the looks at folders.
-    fn pick_untouched(&self, pick: &Pick) -> Result<Option<TreeId>, StoreError> {
+    /// What a pick needs: nothing where the target left its paths alone, some files merged where both sides changed
+    /// them in place, otherwise a merge of whole trees. Files that are there on all three sides take no part in
+    /// renames. Whether `ort` would follow a renamed folder is what equal files do not settle, hence the looks at
+    /// folders.
+    fn settle(&self, pick: &Pick) -> Result<Settled, StoreError> {
         if pick.ours == pick.base {
-            return Ok(Some(pick.theirs));
+            return Ok(Settled::Untouched(pick.theirs));
         }
         let changes = self.known_changes(pick.base, pick.theirs)?;
         let mut edits = BTreeMap::new();
+        let mut contested = BTreeMap::new();
         for PathChange { path, old, new } in changes.iter() {
-            if self.entry(pick.ours, path)? != *old {
-                return Ok(None);
-            }
-            let folder = path.parent();
-            let folder_may_have_moved = match (old, new) {
-                (None, Some(_)) => {
-                    !self.has_folder(pick.ours, folder)?
-                        && (self.has_folder(pick.base, folder)? || self.blocked(pick.ours, folder)?)
+            let ours = self.entry(pick.ours, path)?;
+            if ours != *old {
+                match (*old, ours, *new) {
+                    (Some(base), Some(ours), Some(theirs))
+                        if [base, ours, theirs].iter().all(|entry| entry.is_file()) =>
+                    {
+                        contested.insert(path.clone(), Contest { base, ours, theirs });
+                        continue;
+                    }
+                    _ => return Ok(Settled::Whole),
                 }
-                (Some(_), None) => !self.has_folder(pick.theirs, folder)?,
+            }
+            let folder_may_have_moved = match (old, new) {
+                (None, Some(_)) => self.way_has_gone(pick, path)?,
+                (Some(_), None) => !self.has_folder(pick.theirs, path.parent())?,
                 _ => false,
             };
             if folder_may_have_moved {
-                return Ok(None);
+                return Ok(Settled::Whole);
             }
             edits.insert(path.clone(), *new);
         }
-        Ok(Some(self.edited_tree(pick.ours, &edits)?))
+        Ok(match contested.is_empty() {
+            true => Settled::Untouched(self.edited_tree(pick.ours, &edits)?),
+            false => Settled::Files { edits, contested },
+        })
     }
 
-    /// Whether something that is no folder stands on the way to `folder`.
-    fn blocked(&self, tree: TreeId, folder: &[u8]) -> Result<bool, StoreError> {
+    /// Whether a folder that leads to an added path was there before and is not in the target, or something else
+    /// stands in its place.
+    fn way_has_gone(&self, pick: &Pick, path: &TreePath) -> Result<bool, StoreError> {
+        let folder = path.parent();
+        if self.has_folder(pick.ours, folder)? {
+            return Ok(false);
+        }
         let ends = folder.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         for end in ends.chain([folder.len()]) {
-            let Ok(path) = TreePath::new(&folder[..end]) else { continue };
-            if self.entry(tree, &path)?.is_some() && !self.has_folder(tree, &folder[..end])? {
+            let way = &folder[..end];
+            let Ok(path) = TreePath::new(way) else { continue };
+            let there = self.has_folder(pick.ours, way)?;
+            if !there && (self.has_folder(pick.base, way)? || self.entry(pick.ours, &path)?.is_some()) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Puts the merged files of a pick in place.
+    fn with_contests(
+        &self,
+        pick: &Pick,
+        mut edits: BTreeMap<TreePath, Option<Entry>>,
+        contested: BTreeMap<TreePath, Contest>,
+        favour: Favour,
+    ) -> Result<Picked, MergeError> {
+        let mut conflicts = Vec::new();
+        for (path, contest) in contested {
+            let known = self.contests.borrow().get(&(contest, favour)).cloned();
+            let merged = known.ok_or(MergeError::Answer("it leaves out a file"))?;
+            edits.insert(path.clone(), Some(merged.entry));
+            if let Some(kind) = merged.conflict {
+                let [base, ours, theirs] = [contest.base, contest.ours, contest.theirs].map(Some);
+                let merged_as = path.clone();
+                conflicts.push(PathConflict { path, merged_as, kind, base, ours, theirs });
+            }
+        }
+        Ok(Picked { tree: self.edited_tree(pick.ours, &edits)?, conflicts, untouched: false })
+    }
+
+    /// Merges `whole` picks, and files by themselves, which [`Store::with_contests`] finds afterwards.
+    fn merged(
+        &self,
+        contests: &BTreeSet<Contest>,
+        whole: &BTreeSet<Pick>,
+        favour: Favour,
+    ) -> Result<BTreeMap<Pick, Picked>, MergeError> {
+        if contests.is_empty() && whole.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut requests: Vec<Pick> = whole.iter().copied().collect();
+        if !contests.is_empty() {
+            // Each file under a name of its own in one small tree a side: git merges them all at once.
+            let side = |of: fn(&Contest) -> Entry| {
+                let entries =
+                    contests.iter().enumerate().map(|(at, contest)| (numbered(at), Some(of(contest))));
+                self.edited_tree(self.empty_tree()?, &entries.collect())
+            };
+            requests.push(Pick {
+                base: side(|c| c.base)?,
+                ours: side(|c| c.ours)?,
+                theirs: side(|c| c.theirs)?,
+            });
+        }
+        let mut outcomes = self.merge_tree(&requests, favour)?;
+        if !contests.is_empty() {
+            let Picked { tree, conflicts, .. } = outcomes.pop().ok_or(MergeError::Answer("it is empty"))?;
+            let kinds: BTreeMap<&TreePath, &str> =
+                conflicts.iter().map(|conflict| (&conflict.path, conflict.kind.as_str())).collect();
+            for (at, contest) in contests.iter().enumerate() {
+                let name = numbered(at);
+                let entry = self.entry(tree, &name)?.ok_or(MergeError::Answer("a merged file is missing"))?;
+                let conflict = kinds.get(&name).map(|&kind| kind.to_owned());
+                self.contests.borrow_mut().insert((*contest, favour), Merged { entry, conflict });
+            }
+        }
+        Ok(whole.iter().copied().zip(outcomes).collect())
+    }
+
+    /// Hands picks to `git merge-tree`, one process for all that are ever asked of this store.
     fn merge_tree(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
-        let lines: String =
-            picks.iter().map(|pick| format!("{} -- {} {}\n", pick.base, pick.ours, pick.theirs)).collect();
+        let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
+        let mut mergers = self.mergers.borrow_mut();
+        let mut merger = match mergers.remove(&favour) {
+            Some(merger) => merger,
+            None => self.start_merger(favour)?,
+        };
+        let mut lines: String = picks.iter().map(Pick::request).collect();
+        lines.push_str(&merger.padding.request());
+        merger.talk.say(lines.as_bytes()).map_err(failed)?;
+        let next = &mut || merger.talk.hear_until(0).map_err(failed);
+        if merger.padded {
+            skip_outcome(next)?;
+        }
+        merger.padded = true;
+        let picked = picks.iter().map(|_| read_outcome(next)).collect::<Result<_, _>>()?;
+        mergers.insert(favour, merger);
+        Ok(picked)
+    }
+
+    fn start_merger(&self, favour: Favour) -> Result<Merger, MergeError> {
         let mut command = git_command(self.path()).args(["merge-tree", "--write-tree", "--stdin", "-z"]);
         if favour == Favour::Theirs {
             command = command.args(["-X", "theirs"]);
         }
-        let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
-        let answer = command.stdin(lines).timeout(TIMEOUT).run_ok().map_err(failed)?.stdout_bytes;
-        let picked = read_answer(&answer)?;
-        if picked.len() != picks.len() {
-            return Err(MergeError::Answer("it holds another number of outcomes than asked for"));
-        }
-        Ok(picked)
+        let talk = Conversation::start(&command, TIMEOUT)
+            .map_err(|source| MergeError::Git { store: Path::to_owned(self.path()), source })?;
+        let name = TreePath::new("-".repeat(PADDING_BYTES)).expect("dashes are a path");
+        let holding = |text: &[u8]| {
+            let entry = Entry { id: self.write_blob(text)?, mode: MODE_FILE };
+            self.edited_tree(self.empty_tree()?, &BTreeMap::from([(name.clone(), Some(entry))]))
+        };
+        let padding = Pick { base: holding(b"1")?, ours: self.empty_tree()?, theirs: holding(b"2")? };
+        Ok(Merger { talk, padding, padded: false })
     }
 }
 
-/// Reads what `git merge-tree --stdin -z` prints: for each pick a status, a tree, and on conflicts the entries by stage
-/// and the messages, each list ended by an empty field.
-fn read_answer(answer: &[u8]) -> Result<Vec<Picked>, MergeError> {
-    let mut fields = answer.split(|&byte| byte == 0);
-    let mut outcomes = Vec::new();
-    loop {
-        let clean = match fields.next() {
-            Some(b"1") => true,
-            Some(b"0") => false,
-            Some(b"") | None => return Ok(outcomes),
-            Some(_) => return Err(MergeError::Answer("a status is neither 0 nor 1")),
-        };
-        let tree = fields.next().and_then(|hex| std::str::from_utf8(hex).ok()?.parse().ok());
-        let tree = tree.ok_or(MergeError::Answer("a tree is missing"))?;
-        let mut found: BTreeMap<TreePath, PathConflict> = BTreeMap::new();
-        for field in fields.by_ref().take_while(|field| !field.is_empty()) {
-            let (path, stage, entry) =
-                read_entry(field).ok_or(MergeError::Answer("an entry is malformed"))?;
-            let conflict = conflict_at(&mut found, path);
-            match stage {
-                1 => conflict.base = Some(entry),
-                2 => conflict.ours = Some(entry),
-                _ => conflict.theirs = Some(entry),
-            }
-        }
-        if !clean {
-            read_messages(&mut fields, &mut found)?;
-        }
-        outcomes.push(Picked { tree, conflicts: found.into_values().collect() });
+impl Pick {
+    fn request(&self) -> String {
+        format!("{} -- {} {}\n", self.base, self.ours, self.theirs)
     }
+}
+
+/// What it takes to know a pick's outcome.
+enum Settled {
+    /// Nothing more: the target holds what the change starts from.
+    Untouched(TreeId),
+    /// Some files that both sides changed in place.
+    Files { edits: BTreeMap<TreePath, Option<Entry>>, contested: BTreeMap<TreePath, Contest> },
+    /// A merge of the whole trees.
+    Whole,
+}
+
+/// One file that both sides changed in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Contest {
+    base: Entry,
+    ours: Entry,
+    theirs: Entry,
+}
+
+/// What a [`Contest`] becomes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Merged {
+    entry: Entry,
+    conflict: Option<String>,
+}
+
+/// A `git merge-tree` that waits for more. Git hands its answers on when its buffer is full or its input ends, so every
+/// batch ends with a merge whose answer is longer than any such buffer; what is left of it comes with the next batch.
+pub(super) struct Merger {
+    talk: Conversation,
+    padding: Pick,
+    padded: bool,
+}
+
+fn numbered(at: usize) -> TreePath {
+    TreePath::new(format!("{at:06}")).expect("digits are a path")
+}
+
+/// Reads what `git merge-tree --stdin -z` prints for one pick, field by field: a status, a tree, and on conflicts the
+/// entries by stage and the messages, each list ended by an empty field.
+fn read_outcome(next: &mut dyn FnMut() -> Result<Vec<u8>, MergeError>) -> Result<Picked, MergeError> {
+    let clean = match &next()?[..] {
+        b"1" => true,
+        b"0" => false,
+        _ => return Err(MergeError::Answer("a status is neither 0 nor 1")),
+    };
+    let tree = std::str::from_utf8(&next()?).ok().and_then(|hex| hex.parse().ok());
+    let tree = tree.ok_or(MergeError::Answer("a tree is missing"))?;
+    let mut found: BTreeMap<TreePath, PathConflict> = BTreeMap::new();
+    loop {
+        let field = next()?;
+        if field.is_empty() {
+            break;
+        }
+        let (path, stage, entry) = read_entry(&field).ok_or(MergeError::Answer("an entry is malformed"))?;
+        let conflict = conflict_at(&mut found, path);
+        match stage {
+            1 => conflict.base = Some(entry),
+            2 => conflict.ours = Some(entry),
+            _ => conflict.theirs = Some(entry),
+        }
+    }
+    if !clean {
+        read_messages(next, &mut found)?;
+    }
+    Ok(Picked { tree, conflicts: found.into_values().collect(), untouched: false })
+}
+
+/// Reads past the answer to one conflicting pick.
+fn skip_outcome(next: &mut dyn FnMut() -> Result<Vec<u8>, MergeError>) -> Result<(), MergeError> {
+    // Two lists follow on the status and the tree; nothing in them is empty.
+    for _ in 0..2 {
+        while !next()?.is_empty() {}
+    }
+    Ok(())
 }
 
 fn read_entry(field: &[u8]) -> Option<(TreePath, u8, Entry)> {
@@ -297,25 +457,31 @@ fn read_entry(field: &[u8]) -> Option<(TreePath, u8, Entry)> {
     Some((TreePath::new(&field[tab + 1..]).ok()?, stage, Entry { id, mode }))
 }
 
-fn read_messages<'a>(
-    fields: &mut impl Iterator<Item = &'a [u8]>,
+fn read_messages(
+    next: &mut dyn FnMut() -> Result<Vec<u8>, MergeError>,
     found: &mut BTreeMap<TreePath, PathConflict>,
 ) -> Result<(), MergeError> {
-    let malformed = MergeError::Answer("a message is malformed");
     loop {
-        let count = match fields.next() {
-            None | Some(b"") => return Ok(()),
-            Some(count) => std::str::from_utf8(count).ok().and_then(|count| count.parse::<usize>().ok()),
-        };
-        let Some(count) = count else { return Err(malformed) };
-        let paths: Vec<&[u8]> = fields.by_ref().take(count).collect();
-        let kind = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
-        let _text = fields.next();
+        let count = next()?;
+        if count.is_empty() {
+            return Ok(());
+        }
+        let count = std::str::from_utf8(&count).ok().and_then(|count| count.parse::<usize>().ok());
+        let count = count.ok_or(MergeError::Answer("a message is malformed"))?;
+        let mut paths = Vec::new();
+        for _ in 0..count {
+            paths.push(next()?);
+        }
+        let kind = String::from_utf8_lossy(&next()?).into_owned();
+        let _text = next()?;
         let Some(kind) = kind.strip_prefix("CONFLICT (").and_then(|kind| kind.strip_suffix(')')) else {
             continue;
         };
-        let known: Vec<TreePath> =
-            paths.iter().filter_map(|&path| TreePath::new(path).ok()).map(|path| own_path(&path)).collect();
+        let known: Vec<TreePath> = paths
+            .into_iter()
+            .filter_map(|path| TreePath::new(path).ok())
+            .map(|path| own_path(&path))
+            .collect();
         // Some conflicts (a folder renamed two ways) leave no entries: their first path stands for them.
         let named = known.iter().any(|path| found.contains_key(path));
         for path in known.into_iter().take(if named { count } else { 1 }) {
@@ -364,13 +530,15 @@ mod tests {
             "1\0{id}\0\x000\0{id}\0100644 {id} 1\ta\0100755 {id} 3\ta\0\x001\0a\0Auto-merging\0Auto-merging a\n\0\
              1\0a\0CONFLICT (modify/delete)\0CONFLICT: a\n\0\x001\0{id}\0\0"
         );
-        let picked = read_answer(answer.as_bytes()).unwrap();
+        let mut fields = answer.split('\0').map(|field| Ok(field.as_bytes().to_vec()));
+        let mut next = || fields.next().unwrap_or(Err(MergeError::Answer("it is over")));
+        let picked: Vec<Picked> = (0..3).map(|_| read_outcome(&mut next).unwrap()).collect();
         let told: Vec<Vec<(String, String)>> = picked
             .iter()
             .map(|picked| picked.conflicts.iter().map(|c| (c.path.to_string(), c.kind.clone())).collect())
             .collect();
         assert_eq!(told, [vec![], vec![("a".to_owned(), "modify/delete".to_owned())], vec![]]);
         assert_eq!(picked[1].conflicts[0].theirs.map(|entry| entry.mode), Some(0o100_755));
-        assert!(read_answer(b"2\0x\0").is_err());
+        assert!(read_outcome(&mut || Ok(b"2".to_vec())).is_err());
     }
 }

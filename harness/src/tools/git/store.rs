@@ -5,6 +5,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, HashMap},
     fs, io,
+    ops::Range,
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -13,6 +14,7 @@ use git2::{ObjectType, Oid, Repository, Sort};
 
 use super::{
     ids::{CommitId, EntryId, PatchId, TreeId},
+    merge::{Contest, Favour, Merged, Merger},
     tree_path::TreePath,
 };
 
@@ -21,6 +23,8 @@ pub struct Store {
     pub(super) repo: Repository,
     entries: RefCell<KnownEntries>,
     pub(super) known: RefCell<KnownChanges>,
+    pub(super) contests: RefCell<HashMap<(Contest, Favour), Merged>>,
+    pub(super) mergers: RefCell<BTreeMap<Favour, Merger>>,
 }
 
 /// What folders hold under a name, as far as it was looked up.
@@ -37,6 +41,13 @@ pub struct Entry {
     pub id: EntryId,
     /// Git's file mode: `100644`, `100755`, `120000`, `160000` (submodule) or `40000`, all octal.
     pub mode: u32,
+}
+
+impl Entry {
+    /// Whether it is a file, executable or not.
+    pub fn is_file(self) -> bool {
+        matches!(self.mode, MODE_FILE | MODE_EXECUTABLE)
+    }
 }
 
 /// The mode of a plain file.
@@ -58,6 +69,15 @@ pub struct PathChange {
     pub old: Option<Entry>,
     /// What the second tree holds there.
     pub new: Option<Entry>,
+}
+
+/// One place at which the lines of two files differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineChange {
+    /// The lines of the old file, counted from 0.
+    pub old: Range<usize>,
+    /// The lines of the new file that stand for them.
+    pub new: Range<usize>,
 }
 
 /// What a commit says about itself.
@@ -138,7 +158,13 @@ impl Store {
         }
         write_borrowed(path, borrow).map_err(|error| failed(error.into()))?;
         let repo = Repository::open_bare(path).map_err(|error| failed(error.into()))?;
-        Ok(Self { repo, entries: RefCell::default(), known: RefCell::default() })
+        Ok(Self {
+            repo,
+            entries: RefCell::default(),
+            known: RefCell::default(),
+            contests: RefCell::default(),
+            mergers: RefCell::default(),
+        })
     }
 
     /// The store's folder.
@@ -428,6 +454,46 @@ impl Store {
             .and_then(|diff| diff.patchid(None))
             .map(PatchId::of)
             .map_err(|e| failed(format!("make the patch-id of {old}..{new}"), e))
+    }
+
+    /// The lines at which two blobs differ: for each place, the lines of the old and those of the new, counted from 0.
+    /// Binary files differ in one place, as a whole.
+    ///
+    /// # Errors
+    /// When a blob is missing.
+    pub fn line_changes(&self, old: EntryId, new: EntryId) -> Result<Vec<LineChange>, StoreError> {
+        let mut options = git2::DiffOptions::new();
+        options.context_lines(0).interhunk_lines(0).force_text(true);
+        let blob =
+            |id: EntryId| self.repo.find_blob(id.oid()).map_err(|e| failed(format!("read blob {id}"), e));
+        let (old_blob, new_blob) = (blob(old)?, blob(new)?);
+        let mut changes = Vec::new();
+        let mut hunk = |_: git2::DiffDelta<'_>, hunk: git2::DiffHunk<'_>| {
+            // A side without lines names the line before it, hence one less to subtract.
+            let range = |start: u32, lines: u32| {
+                let start = (start as usize + usize::from(lines == 0)).saturating_sub(1);
+                start..start + lines as usize
+            };
+            changes.push(LineChange {
+                old: range(hunk.old_start(), hunk.old_lines()),
+                new: range(hunk.new_start(), hunk.new_lines()),
+            });
+            true
+        };
+        self.repo
+            .diff_blobs(
+                Some(&old_blob),
+                None,
+                Some(&new_blob),
+                None,
+                Some(&mut options),
+                None,
+                None,
+                Some(&mut hunk),
+                None,
+            )
+            .map_err(|e| failed(format!("compare blobs {old} and {new}"), e))?;
+        Ok(changes)
     }
 
     /// Writes a commit whose author is also its committer, so that equal input gives an equal id.

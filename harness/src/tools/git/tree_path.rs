@@ -137,6 +137,10 @@ pub fn quote(name: &[u8]) -> Vec<u8> {
 
 /// `.git` under the foldings of HFS+ (ignored code points) and NTFS (short name, trailing dots and spaces, streams).
 fn is_dot_git(part: &[u8]) -> bool {
+    // Plain letters fold to no others, so most names are told by their first.
+    if part.is_ascii() && !matches!(part.first(), Some(b'.' | b'g' | b'G')) {
+        return false;
+    }
     let visible: String = String::from_utf8_lossy(part)
         .chars()
         .filter(|c| !matches!(*c as u32, 0x200c..=0x200f | 0x202a..=0x202e | 0x206a..=0x206f | 0xfeff))
