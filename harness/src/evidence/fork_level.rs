@@ -2,7 +2,8 @@
 //! as sentences and as data; a section without findings is left out, one that could not be made is told as unknown.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -14,15 +15,20 @@ use super::{
     declarations::{self, Mismatch, MismatchKind, Place},
     inventory::{self, Carried, Fault, InventoryAudit, Whereabouts},
     report::{PatchReport, Section, Unknown},
+    supply_chain::{self, ManifestFault, TwoCodebases},
     upstream_fixes::{PatchFiles, UpstreamFix, upstream_fixes},
 };
 use crate::{
-    fork::open::{Source, store_folder},
+    fork::{
+        crates::crate_file,
+        open::{Source, store_folder},
+    },
     rebase::sync::Forecasted,
+    stack::archive::unpacked,
     tools::git::{
         ids::{CommitId, TreeId},
         mirror,
-        store::{Store, StoreError},
+        store::{MODE_EXECUTABLE, MODE_FILE, Store, StoreError},
         tree_path::TreePath,
     },
 };
@@ -44,6 +50,7 @@ pub fn sections(
         headers(whole, head)?,
         fixes(whole, head, patches)?,
         hand_kept_list(whole, head, &mut unknown)?,
+        supply(root, whole, head, &mut unknown)?,
     ];
     Ok((sections.into_iter().flatten().collect(), unknown))
 }
@@ -257,6 +264,155 @@ fn inventory_sentences(audit: &InventoryAudit) -> Vec<String> {
     wrong
         .chain(unlisted.map(|patch| format!("patch {} is not listed: {}", patch.patch, patch.subject)))
         .collect()
+}
+
+/// What the supply chain's section holds for programs.
+#[derive(Serialize)]
+struct Supply {
+    manifests: Vec<ManifestFault>,
+    two_codebases: Vec<TwoCodebases>,
+}
+
+fn supply(
+    root: &Path,
+    whole: &Forecasted,
+    head: TreeId,
+    unknown: &mut Vec<Unknown>,
+) -> Result<Option<Section>, StoreError> {
+    let store = &whole.store;
+    let ours = manifests(store, head)?;
+    let mut found = Supply { manifests: supply_chain::manifest_faults(&ours), two_codebases: Vec::new() };
+    let theirs = manifests(store, whole.target.onto.tree)?;
+    for spec in &whole.spec.registry {
+        let consumer = spec.used_by.as_ref().map(|folder| rust_sources(&root.join(folder)));
+        for (with, tree, manifests) in [("fork", head, &ours), ("upstream", whole.target.onto.tree, &theirs)]
+        {
+            let Some(krate) =
+                supply_chain::crates(manifests).into_iter().find(|krate| krate.name == spec.krate)
+            else {
+                continue;
+            };
+            let Some(version) = &krate.version else { continue };
+            // Every commit of a branch carries some version; that it is not published yet is nothing to tell.
+            let published = match crate_file(&krate.name, version) {
+                Ok(bytes) => unpacked(&bytes).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match published {
+                Ok(files) => {
+                    let published =
+                        files.into_iter().map(|(path, file)| (path.to_string(), file.bytes)).collect();
+                    let tree = folder_files(store, tree, &krate.folder)?;
+                    let compared =
+                        supply_chain::two_codebases(&krate, with, &published, &tree, consumer.as_deref());
+                    found.two_codebases.extend(compared);
+                }
+                Err(why) => unknown.push(Unknown {
+                    what: format!("whether {} {version} of the registry is {with}'s", krate.name),
+                    why,
+                }),
+            }
+        }
+    }
+    let sentences = found.manifests.iter().map(manifest_sentence);
+    let sentences = sentences.chain(found.two_codebases.iter().map(codebases_sentence)).collect();
+    Ok(section("supply-chain", "What those who depend on it get", sentences, &found))
+}
+
+fn manifest_sentence(fault: &ManifestFault) -> String {
+    match fault {
+        ManifestFault::GitDependency { krate, dependency, git, version, .. } => match version {
+            Some(version) => {
+                format!(
+                    "{krate} takes {dependency} from {git}; once published it takes {version} of the registry instead"
+                )
+            }
+            None => format!("{krate} takes {dependency} from {git}, so that it cannot be published"),
+        },
+        ManifestFault::PatchSection { manifest, of, crates, published } => {
+            let whom = match published.is_empty() {
+                true => "whoever depends on this workspace".to_owned(),
+                false => format!("whoever depends on {}", published.join(", ")),
+            };
+            format!("{manifest} patches {} of {of}: {whom} gets the unpatched code", crates.join(", "))
+        }
+    }
+}
+
+fn codebases_sentence(found: &TwoCodebases) -> String {
+    let files = found.changed.len() + found.published_only.len() + found.tree_only.len();
+    let used: Vec<&str> =
+        found.items.iter().filter(|item| item.used == Some(true)).map(|item| item.item.as_str()).collect();
+    let used = match (found.items.iter().any(|item| item.used.is_some()), &used[..]) {
+        (false, _) => String::new(),
+        (true, []) => "; the consumer names none of them".to_owned(),
+        (true, used) if used.len() > MOST_NAMED => {
+            let (first, rest) = used.split_at(MOST_NAMED);
+            format!("; the consumer names {} and {} more", first.join(", "), rest.len())
+        }
+        (true, used) => format!("; the consumer names {}", used.join(", ")),
+    };
+    format!(
+        "{} {} is two codebases: the registry's and that of the {}, which differ in {files} file{} (+{} -{}) and {} public items{used}",
+        found.krate,
+        found.version,
+        if found.with == "fork" { "fork's head" } else { "upstream commit" },
+        if files == 1 { "" } else { "s" },
+        found.added_lines,
+        found.removed_lines,
+        found.items.len(),
+    )
+}
+
+/// A sentence names no more items than this.
+const MOST_NAMED: usize = 8;
+
+fn manifests(store: &Store, tree: TreeId) -> Result<BTreeMap<String, String>, StoreError> {
+    let mut found = BTreeMap::new();
+    for change in store.changes(store.empty_tree()?, tree)? {
+        let name = change.path.to_string();
+        let is_manifest = name == "Cargo.toml" || name.ends_with("/Cargo.toml");
+        if let Some(entry) = change.new.filter(|entry| is_manifest && is_file(entry.mode)) {
+            found.insert(name, String::from_utf8_lossy(&store.blob(entry.id)?).into_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// The files below a folder of a tree, by their paths in it.
+fn folder_files(store: &Store, tree: TreeId, folder: &str) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+    let tree = match TreePath::new(folder.as_bytes()) {
+        Ok(path) => store.folder(tree, &path)?,
+        Err(_) => Some(tree),
+    };
+    let Some(tree) = tree else { return Ok(BTreeMap::new()) };
+    let mut files = BTreeMap::new();
+    for change in store.changes(store.empty_tree()?, tree)? {
+        if let Some(entry) = change.new.filter(|entry| is_file(entry.mode)) {
+            files.insert(change.path.to_string(), store.blob(entry.id)?);
+        }
+    }
+    Ok(files)
+}
+
+fn is_file(mode: u32) -> bool {
+    matches!(mode, MODE_FILE | MODE_EXECUTABLE)
+}
+
+/// The Rust sources below a folder on disk, in the order of their paths.
+fn rust_sources(folder: &Path) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut entries: Vec<PathBuf> =
+        fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            texts.extend(rust_sources(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            texts.extend(fs::read_to_string(&path));
+        }
+    }
+    texts
 }
 
 #[cfg(test)]

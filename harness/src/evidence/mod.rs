@@ -8,8 +8,10 @@ pub mod fork_level;
 pub mod identity;
 pub mod inventory;
 pub mod landed;
+pub mod public_items;
 pub mod render;
 pub mod report;
+pub mod supply_chain;
 pub mod upstream_fixes;
 
 use std::path::Path;

@@ -2,6 +2,7 @@
 
 mod base;
 mod generated;
+mod registry;
 mod stack;
 mod upstream;
 
@@ -17,6 +18,7 @@ use super::{
 
 pub use base::BaseSpec;
 pub use generated::GeneratedSpec;
+pub use registry::RegistrySpec;
 pub use stack::{CrateQueue, PatchOrder, StackSpec};
 pub use upstream::UpstreamSpec;
 
@@ -41,9 +43,11 @@ pub struct ForkSpec {
     pub generated: Vec<GeneratedSpec>,
     /// A file of the fork's own tree in which somebody lists the patches by hand.
     pub inventory: Option<String>,
+    /// Crates of the fork that are published, too.
+    pub registry: Vec<RegistrySpec>,
 }
 
-const ROOT: Keys = Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory"]);
+const ROOT: Keys = Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory", "registry"]);
 
 /// Reads the spec of the fork `name` below the repository root.
 ///
@@ -92,6 +96,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
     let stack = root.open_table("stack").and_then(|table| stack::read(&table));
     let generated = generated::read(&root);
     let inventory = root.optional::<String>("inventory").map(Spanned::into_inner);
+    let registry = registry::read(&root);
     if !root.has("stack") {
         root.problem(root.span(), "the file lacks `stack`");
     }
@@ -117,6 +122,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             stack: stack?,
             generated: generated?,
             inventory,
+            registry: registry?,
         })
     })();
     document.finish(spec)
