@@ -14,11 +14,12 @@ use thiserror::Error;
 use crate::{
     build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
     config::spec::{BuildSpec, MatrixSpec, MlxSource, ModelSource},
+    engine::fault::make_faulty_folder,
     event::{Event, EventSink, Silent},
-    judge::{self, CellObservations},
+    judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
     matrix::{
-        Cell, Disposition, Plan, ProcessOutcome, Role,
-        run::{ForcedIds, ObserveError, ObserveOptions, observe, observe_counterfactual},
+        Bench, Cell, Disposition, ForcedIds, Observation, ObserveError, ObserveOptions, Plan, ProcessOutcome,
+        Role, Scoring, Wanted, observe, observe_scorings,
     },
     model::{self, ModelDir, ModelError, ModelInputs},
     report::{self, Report, ReportError, ReportInput, Written},
@@ -142,6 +143,7 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
 
     let options = ObserveOptions { timeout: matrix.cell_timeout, log_dir: folder.join("logs") };
     let steps = request.plan.runnable().count() as u64 * 3;
+    let mut imitated = BTreeSet::new();
     let cells = phase(sink, "run", Some(steps), || {
         request
             .plan
@@ -151,7 +153,9 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
                 let run = match &planned.disposition {
                     Disposition::NotApplicable(reason) => CellRun::NotApplicable { reason: reason.clone() },
                     Disposition::Deselected(reason) => CellRun::Deselected { reason: reason.clone() },
-                    Disposition::Run => run_cell(&planned.cell, matrix, &engines, &models, &options, sink)?,
+                    Disposition::Run => {
+                        run_cell(&planned.cell, matrix, &engines, &models, &options, &mut imitated, sink)?
+                    }
                 };
                 Ok(PlannedCell { cell: planned.cell.clone(), run })
             })
@@ -189,6 +193,8 @@ struct Engines {
     candidate: Artifact,
     baseline: Artifact,
     reference: Artifact,
+    /// The reference's library behind a program that can be asked for faults.
+    faulty: Artifact,
     /// The MLX version that each was built against.
     claimed_mlx: BTreeMap<Role, String>,
 }
@@ -214,6 +220,7 @@ impl Engines {
                 role: "reference",
                 source: Box::new(source),
             })?;
+        let faulty = build::faulty_reference(&reference, request.layout);
         let MlxSource::Wheel(candidate_mlx) = &request.candidate.mlx;
         let MlxSource::Wheel(baseline_mlx) = &request.baseline.mlx;
         let claimed_mlx = [
@@ -224,7 +231,7 @@ impl Engines {
         .into_iter()
         .filter_map(|(role, version)| Some((role, version?.to_owned())))
         .collect();
-        Ok(Self { candidate, baseline, reference, claimed_mlx })
+        Ok(Self { candidate, baseline, reference, faulty, claimed_mlx })
     }
 
     fn all(&self) -> impl Iterator<Item = &Artifact> {
@@ -266,13 +273,15 @@ fn prepare_models(
         .collect()
 }
 
-/// Runs one cell in all three engines, and the reference once more without history when that could name a cause.
+/// Runs one cell in all three engines, and the reference once more where that could name a cause or decide what follows
+/// the first difference. `imitated` holds the models whose candidate has been compared with imitated faults already.
 fn run_cell(
     cell: &Cell,
     matrix: &MatrixSpec,
     engines: &Engines,
     models: &BTreeMap<String, ModelDir>,
     options: &ObserveOptions,
+    imitated: &mut BTreeSet<String>,
     sink: &dyn EventSink,
 ) -> Result<CellRun, GateError> {
     let model = models.get(&cell.model).ok_or_else(|| GateError::NoModel {
@@ -291,26 +300,106 @@ fn run_cell(
         candidate: Some(candidate),
         baseline: Some(baseline),
         reference: Some(reference),
-        reference_without_history: None,
+        ..CellObservations::default()
     };
-    if let Some(role) = judge::counterfactual_of(cell, &seen, &matrix.thresholds)
-        && let Some(forced) = seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
-    {
-        // Not one of the announced steps, whose total must not be overrun.
-        let without =
-            observe_counterfactual(cell, &forced, &engines.reference, &model.path, options, &Silent)
-                .map_err(failed)?;
-        if without.exit != ProcessOutcome::Clean {
-            sink.emit(Event::Warning(format!(
-                "the reference without history ended as `{}` at {}: the cause of the difference stays unnamed",
-                without.exit.label(),
-                cell.id
-            )));
-        }
-        seen.reference_without_history = Some(without);
+    score_again(cell, &mut seen, matrix, engines, model, options, sink).map_err(failed)?;
+    if diagnosis::wants_imitations(cell, &seen, &matrix.thresholds) && imitated.insert(cell.model.clone()) {
+        imitate(cell, &mut seen, engines, model, options, sink).map_err(failed)?;
     }
     let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
     Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) })
+}
+
+/// Scores what the judge asks for: the reference without history, and texts that builds chose by themselves.
+fn score_again(
+    cell: &Cell,
+    seen: &mut CellObservations,
+    matrix: &MatrixSpec,
+    engines: &Engines,
+    model: &ModelDir,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+) -> Result<(), ObserveError> {
+    let along = |seen: &CellObservations, role: Role| {
+        seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
+    };
+    let texts: Vec<(Role, Role, ForcedIds)> = judge::free_texts_of(cell, seen, &matrix.thresholds)
+        .into_iter()
+        .filter_map(|(of, by)| Some((of, by, along(seen, of)?)))
+        .collect();
+    let lost = judge::counterfactual_of(cell, seen, &matrix.thresholds).and_then(|role| along(seen, role));
+    for (by, engine) in [(Role::Reference, &engines.reference), (Role::Baseline, &engines.baseline)] {
+        let mut scorings: Vec<Scoring<'_>> = texts
+            .iter()
+            .filter(|text| text.1 == by)
+            .map(|text| Scoring { forced: &text.2, want: Wanted::Likelihood })
+            .collect();
+        let lost = lost.as_ref().filter(|_| by == Role::Reference);
+        scorings.extend(lost.map(|forced| Scoring { forced, want: Wanted::RowsWithoutHistory }));
+        if scorings.is_empty() {
+            continue;
+        }
+        // Not one of the announced steps, whose total must not be overrun.
+        let mut scored =
+            observe_scorings(cell, by, &scorings, engine, &model.path, options, &Silent)?.into_iter();
+        for (of, by, _) in texts.iter().filter(|text| text.1 == by) {
+            if let Some(observation) = scored.next() {
+                seen.free_texts.push(FreeTextScoring { of: *of, by: *by, observation });
+            }
+        }
+        match (lost, scored.next()) {
+            (None, _) => {}
+            (Some(_), Some(observation)) if observation.exit == ProcessOutcome::Clean => {
+                seen.reference_without_history = Some(observation);
+            }
+            (Some(_), _) => sink.emit(Event::Warning(format!(
+                "the reference without history did not answer at {}: the cause of the difference stays unnamed",
+                cell.id
+            ))),
+        }
+    }
+    Ok(())
+}
+
+/// Runs the faulty reference along the cell's ids, once with each fault that a cause is known for.
+fn imitate(
+    cell: &Cell,
+    seen: &mut CellObservations,
+    engines: &Engines,
+    model: &ModelDir,
+    options: &ObserveOptions,
+    sink: &dyn EventSink,
+) -> Result<(), ObserveError> {
+    let Some(forced) = seen.reference.as_ref().and_then(|o| o.measured.as_ref()).map(ForcedIds::of) else {
+        return Ok(());
+    };
+    let unnamed = |why: std::io::Error| {
+        sink.emit(Event::Warning(format!(
+            "no fault is imitated at {}, so the cause is guessed: {why}",
+            cell.id
+        )));
+    };
+    let folder = match tempfile::tempdir() {
+        Ok(folder) => folder,
+        Err(why) => {
+            unnamed(why);
+            return Ok(());
+        }
+    };
+    let mut bench = Bench::new(&engines.faulty, options);
+    for (name, fault) in diagnosis::imitations() {
+        let faulty = folder.path().join(name);
+        if let Err(why) = make_faulty_folder(&model.path, &faulty, &fault) {
+            unnamed(why);
+            return Ok(());
+        }
+        let scoring = Scoring { forced: &forced, want: Wanted::Rows };
+        let imitation: Observation = bench.score(cell, Role::Reference, &faulty, &scoring)?;
+        if imitation.measured.is_some() {
+            seen.imitations.insert(name.to_owned(), imitation);
+        }
+    }
+    Ok(())
 }
 
 /// What figures of this run depend on, beside the builds.

@@ -2,6 +2,7 @@
 //! verdict → report → pin → cause`. Imports go leftwards only; `tools` and `event` serve every stage.
 
 pub mod build;
+pub mod cause;
 pub mod config;
 pub mod engine;
 pub mod event;

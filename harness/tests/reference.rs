@@ -20,7 +20,8 @@ use harness::{
     },
     event::Silent,
     matrix::{
-        Backend, Cell, ForcedIds, Measured, ObserveOptions, Probe, Role, observe, observe_counterfactual,
+        Backend, Cell, ForcedIds, Measured, ObserveOptions, Probe, Role, Scoring, Wanted, observe,
+        observe_scorings,
     },
 };
 use safetensors::{Dtype, tensor::TensorView};
@@ -345,8 +346,23 @@ fn a_cell_is_observed_with_and_without_history() {
     let forced = ForcedIds::of(seen.measured.as_ref().unwrap());
     assert_eq!((forced.ids.len(), forced.prefill_len), (24, 16));
 
-    let without = observe_counterfactual(&cell, &forced, &artifact, model.path(), &options, &Silent).unwrap();
+    let scorings =
+        [Wanted::Likelihood, Wanted::RowsWithoutHistory].map(|want| Scoring { forced: &forced, want });
+    let mut scored =
+        observe_scorings(&cell, Role::Reference, &scorings, &artifact, model.path(), &options, &Silent)
+            .unwrap();
+    assert_eq!(scored.len(), 2);
+    let without = scored.pop().unwrap();
     assert_eq!(without.exit, ProcessOutcome::Clean);
+    // What it chose greedily is its own first choice at every step.
+    let Some(Measured::Logits { scored: likely, .. }) = scored.pop().unwrap().measured else {
+        panic!("it scored")
+    };
+    assert_eq!(likely.positions.iter().map(|p| p.position).collect::<Vec<_>>(), (15..23).collect::<Vec<_>>());
+    for p in &likely.positions {
+        assert_eq!(p.top[0].id, forced.ids[p.position + 1]);
+        assert!(p.logits_f32.is_none());
+    }
     let Some(Measured::Logits { ids, scored, .. }) = without.measured else { panic!("it scored") };
     assert_eq!(ids, forced.ids);
     // The prefill still chooses the first generated id; the steps after it no longer follow.

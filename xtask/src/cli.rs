@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use harness::build::metallib::parse::Version;
+use harness::{build::metallib::parse::Version, judge::tier::Tier};
 
 use crate::exit::Exit;
 
@@ -41,6 +41,10 @@ pub(crate) enum Command {
     },
     /// `gate` with the matrix `nightly`.
     Nightly(GateArgs),
+    /// Judge a finished run again from what was seen in it, with its own thresholds or those of a matrix.
+    Judge(JudgeArgs),
+    /// Put faults into engines, checkpoints and texts, and say how many of them the gate sees, and how often it is wrong.
+    Selftest(SelftestArgs),
     /// List every tool that Regraft uses, with version and place, and how to get what is missing.
     Doctor {
         /// What stdout holds.
@@ -80,6 +84,41 @@ pub(crate) struct GateArgs {
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) report_dir: Option<PathBuf>,
+}
+
+/// Options of `judge`.
+#[derive(Debug, Args)]
+pub(crate) struct JudgeArgs {
+    /// The run's folder, or its report.json.
+    #[arg(value_name = "REPORT")]
+    pub(crate) report: PathBuf,
+    /// Take the thresholds of this matrix instead of those of the run.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub(crate) matrix: Option<String>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `selftest`.
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArgs {
+    /// One checkpoint a kind of fault, and a tenth of the texts.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Leave a tier of the judge out, to see what it is needed for: hard, text, logits, greedy, free-text or tasks; repeat
+    /// for more.
+    #[arg(long, value_name = "TIER")]
+    pub(crate) without: Vec<Tier>,
+    /// Only kinds of faults and changes whose name contains this.
+    #[arg(long, value_name = "PART")]
+    pub(crate) only: Option<String>,
+    /// Take the thresholds of this matrix.
+    #[arg(long, value_name = "NAME|PATH", default_value = "smoke")]
+    pub(crate) matrix: String,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 /// What to do with Metal libraries.
@@ -263,6 +302,10 @@ mod tests {
                          with the pinned build and a reference
           check-runner   Run the model runner's own lints and tests against a build's crates and MLX library
           nightly        `gate` with the matrix `nightly`
+          judge          Judge a finished run again from what was seen in it, with its own thresholds or
+                         those of a matrix
+          selftest       Put faults into engines, checkpoints and texts, and say how many of them the gate
+                         sees, and how often it is wrong
           doctor         List every tool that Regraft uses, with version and place, and how to get what is
                          missing
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform

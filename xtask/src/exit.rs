@@ -4,9 +4,11 @@ use std::{error::Error, io::Write, process::ExitCode};
 
 use harness::{
     build::{BuildError, ProvisionError},
+    cause::selftest::SelftestError,
     config::ConfigError,
     gate::GateError,
     matrix::FilterError,
+    report::ReportError,
 };
 
 use crate::output::printable;
@@ -87,6 +89,21 @@ impl From<GateError> for Failure {
     fn from(error: GateError) -> Self {
         let hint = error.hint();
         Self::new(exit_of(&error), error, hint)
+    }
+}
+
+impl From<SelftestError> for Failure {
+    fn from(error: SelftestError) -> Self {
+        let hint = error.hint();
+        Self::new(Exit::Tool, error, hint)
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        let exit = if matches!(error, ReportError::Io { .. }) { Exit::Tool } else { Exit::Usage };
+        let hint = error.hint().to_owned();
+        Self::new(exit, error, Some(hint))
     }
 }
 

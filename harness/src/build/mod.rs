@@ -18,4 +18,4 @@ pub use artifact::{Artifact, Provenance};
 pub use compile::{BuildError, build, check_recipe, check_runner};
 pub use layout::Layout;
 pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_wheel, package_file, provision};
-pub use reference::reference_artifact;
+pub use reference::{faulty_reference, reference_artifact};

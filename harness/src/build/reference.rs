@@ -43,3 +43,13 @@ pub fn reference_artifact(layout: &Layout, toolbox: &Toolbox) -> Result<Artifact
         provenance: Provenance { digest: digest_of(&inputs), inputs, log },
     })
 }
+
+/// The same engine behind the program that imitates faults on demand: never a side of a comparison that decides.
+pub fn faulty_reference(reference: &Artifact, layout: &Layout) -> Artifact {
+    let script = layout.root.join("harness/reference/faulty_engine.py");
+    Artifact {
+        name: "faulty-mlx-lm".to_owned(),
+        args: vec!["-I".to_owned(), script.to_string_lossy().into_owned()],
+        ..reference.clone()
+    }
+}

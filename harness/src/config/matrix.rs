@@ -19,7 +19,10 @@ use super::{
 use crate::{
     engine::protocol::Precision,
     judge::text::SIGNALS,
-    matrix::cell::{Backend, CellId, Probe},
+    matrix::{
+        cell::{AnswerShape, Backend, CellId, Probe},
+        passkey,
+    },
 };
 
 /// The independent implementations that a matrix may name.
@@ -66,14 +69,25 @@ const PACKAGE: Keys = Keys::new(&["package"]);
 const PROBE: Keys = Keys::new(&["name", "kind"]);
 const LOGITS: Keys = Keys::new(&["decode-steps"]);
 const GREEDY: Keys = Keys::new(&["max-tokens"]);
-const TASK: Keys = Keys::new(&["prompt", "expect", "max-tokens", "allow"]);
+const TASK: Keys =
+    Keys::new(&["prompt", "expect", "max-tokens", "allow", "json-keys", "tool", "tool-arguments"]);
+const PASSKEY: Keys = Keys::new(&["key", "words", "depth-percent", "max-tokens"]);
 const AXES: Keys =
     Keys::called("axis", "axes", &["models", "precisions", "contexts", "probes", "backends", "exclude"]);
 const PATTERN: Keys = Keys::called("axis", "axes", &["model", "precision", "context", "probe", "backend"]);
 const THRESHOLDS: Keys = Keys::called(
     "threshold",
     "thresholds",
-    &["mean-kl", "p99-kl", "top1-agreement", "margin", "relative-l2", "cosine", "max-logit-gap"],
+    &[
+        "mean-kl",
+        "p99-kl",
+        "top1-agreement",
+        "margin",
+        "relative-l2",
+        "cosine",
+        "max-logit-gap",
+        "free-text-drop",
+    ],
 );
 
 #[derive(Clone, Copy)]
@@ -87,6 +101,7 @@ enum ProbeKind {
     Logits,
     Greedy,
     Task,
+    Passkey,
 }
 
 /// Reads the text of a matrix file named `name`; `builds` are the names that it may compare.
@@ -125,6 +140,7 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
                 ("logits", ProbeKind::Logits, LOGITS),
                 ("greedy", ProbeKind::Greedy, GREEDY),
                 ("task", ProbeKind::Task, TASK),
+                ("passkey", ProbeKind::Passkey, PASSKEY),
             ],
         )
         .iter()
@@ -298,15 +314,52 @@ fn probe(
                     table.problem(signal.span(), unknown("signal", signal.get_ref(), "signals", &SIGNALS));
                 }
             }
+            let shape = answer_shape(table);
             prompt.zip(expect).zip(max_tokens).map(|((prompt, expect), max_tokens)| Probe::Task {
                 prompt: prompt.into_inner(),
                 expect: inner(expect),
+                shape,
                 max_tokens: max_tokens.into_inner(),
                 allow: allow.map(inner).unwrap_or_default(),
             })
         }
+        ProbeKind::Passkey => {
+            let key = filled(table, "key");
+            let words = at_least_one(table, "words");
+            let depth = table.required::<usize>("depth-percent");
+            if let Some(depth) = &depth
+                && *depth.get_ref() > 100
+            {
+                table.problem(depth.span(), "`depth-percent` goes from 0, the beginning, to 100, the end");
+            }
+            let max_tokens = at_least_one(table, "max-tokens");
+            key.zip(words).zip(depth).zip(max_tokens).map(|(((key, words), depth), max_tokens)| {
+                passkey::probe(key.get_ref(), words.into_inner(), depth.into_inner(), max_tokens.into_inner())
+            })
+        }
     };
     Some((name?.into_inner(), probe?))
+}
+
+/// What the answer of a task must be beside holding texts; any text where the keys for it are absent.
+fn answer_shape(table: &Table<'_, '_>) -> AnswerShape {
+    let keys = table.optional_list::<String>("json-keys").map(inner);
+    let arguments = table.optional_list::<String>("tool-arguments").map(inner);
+    match (table.optional::<String>("tool"), keys, arguments) {
+        (Some(tool), None, arguments) => {
+            AnswerShape::ToolCall { name: tool.into_inner(), arguments: arguments.unwrap_or_default() }
+        }
+        (Some(tool), Some(_), _) => {
+            table.problem(tool.span(), "an answer is either a tool call or an object with `json-keys`");
+            AnswerShape::Text
+        }
+        (None, _, Some(_)) => {
+            table.problem(table.span(), "`tool-arguments` are those of a `tool`, which is not named");
+            AnswerShape::Text
+        }
+        (None, Some(keys), None) => AnswerShape::Json { keys },
+        (None, None, None) => AnswerShape::Text,
+    }
 }
 
 fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<CellId>) -> Option<CellBlock> {
@@ -460,6 +513,7 @@ fn thresholds(root: &Table<'_, '_>) -> Thresholds {
     take("relative-l2", &mut thresholds.relative_l2, f64::INFINITY);
     take("cosine", &mut thresholds.cosine, 1.0);
     take("max-logit-gap", &mut thresholds.max_logit_gap, f64::INFINITY);
+    take("free-text-drop", &mut thresholds.free_text_drop, f64::INFINITY);
     thresholds
 }
 

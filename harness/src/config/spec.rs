@@ -236,6 +236,15 @@ pub struct Thresholds {
     pub cosine: f64,
     /// Largest absolute difference of one logit, in standard deviations of the reference's row.
     pub max_logit_gap: f64,
+    /// How far the mean log-probability of an engine's own text may lie below that of the reference's text, in nats an
+    /// id, by the reference's account.
+    #[serde(default = "default_free_text_drop")]
+    pub free_text_drop: f64,
+}
+
+/// A start value: a sound text that parted from the reference's at a tie lies within a nat, word salad four and more.
+fn default_free_text_drop() -> f64 {
+    2.0
 }
 
 /// Start values: the mean and 99th-percentile divergences follow the published scale of quantized against full
@@ -252,6 +261,21 @@ impl Default for Thresholds {
             relative_l2: 1e-3,
             cosine: 0.999,
             max_logit_gap: 1e-2,
+            free_text_drop: default_free_text_drop(),
+        }
+    }
+}
+
+impl Thresholds {
+    /// For weights of 16 bits, whose rounding moves every logit: the distances of the facts that other kernels need (a
+    /// relative L2 of .02), and twice that for the shallow, wide-spread models of the self-test.
+    #[must_use]
+    pub fn for_half_precision(&self) -> Self {
+        Self {
+            relative_l2: self.relative_l2.max(0.04),
+            max_logit_gap: self.max_logit_gap.max(0.2),
+            mean_kl: self.mean_kl.max(2e-3),
+            ..self.clone()
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::{Against, logits::against_name, role_name};
+use super::{Against, diagnosis, logits::against_name, role_name};
 use crate::{
     engine::protocol::{Generated, Tokens, TopToken},
     judge::{Finding, Severity},
@@ -77,6 +77,8 @@ pub fn judge(
                 evidence: json!({
                     "against": against,
                     "index": index,
+                    "diagnosis": diagnosis::of_prompts(engine.0, right.0),
+                    "separation": { "runner_up": diagnosis::runner_up_of_prompts(engine.0, right.0) },
                     "texts": side_by_side(&right.0.rendered, &engine.0.rendered),
                     "right_ids": window(&right.0.ids, index),
                     "engine_ids": window(&engine.0.ids, index),

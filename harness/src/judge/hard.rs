@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{CellObservations, generation, logits, role_name, scored};
+use super::{CellObservations, diagnosis, generation, logits, role_name, scored};
 use crate::{
     engine::protocol::{Finish, Generated, Phase, TopToken},
     judge::{Finding, Severity},
@@ -24,6 +24,7 @@ pub fn check(cell: &Cell, observation: &Observation, seen: &CellObservations) ->
     findings.extend(logits_rows(cell, observation, seen));
     findings.extend(generated_ids(cell, observation));
     findings.extend(content(cell, observation, seen));
+    findings.extend(eos_ids(cell, observation, seen));
     findings
 }
 
@@ -115,6 +116,34 @@ fn mlx_version(o: &Observation, seen: &CellObservations) -> Option<Finding> {
     })
 }
 
+/// An engine that takes other ids for the end of a reply stops too early or never, whatever the few answers here show.
+fn eos_ids(cell: &Cell, o: &Observation, seen: &CellObservations) -> Option<Finding> {
+    let reference = seen.reference.as_ref().filter(|r| r.device.is_some())?;
+    if !matches!(cell.probe, Probe::Task { .. }) || o.role == Role::Reference || o.device.is_none() {
+        return None;
+    }
+    let set = |o: &Observation| o.eos_ids.iter().copied().collect::<BTreeSet<u32>>();
+    let (own, right) = (set(o), set(reference));
+    (own != right).then(|| {
+        finding(
+            o,
+            "eos-ids-differ",
+            Severity::Error,
+            format!(
+                "the {} ends a reply at ids {own:?}, the reference at {right:?}",
+                role_name(o.role)
+            ),
+            json!({
+                "own": own,
+                "reference": right,
+                "diagnosis": diagnosis::SPECIAL_TOKENS,
+                "separation": { "runner_up": "the chat template: prompts would differ, and ids that end a reply would not" },
+                "command": o.command,
+            }),
+        )
+    })
+}
+
 fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding> {
     let Some((_, prefill_len, rows)) = scored(o) else { return Vec::new() };
     let name = role_name(o.role);
@@ -165,7 +194,11 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
             "non-finite-logits",
             Severity::Error,
             format!("the {name}'s logits hold {count} NaN or infinite values at position {position}"),
-            json!({ "positions": bad.iter().map(|(p, n)| json!([p, n])).collect::<Vec<_>>(), "command": o.command }),
+            json!({
+                "positions": bad.iter().map(|(p, n)| json!([p, n])).collect::<Vec<_>>(),
+                "diagnosis": diagnosis::NOT_A_NUMBER,
+                "command": o.command,
+            }),
         ));
     }
     if let Some(position) = constant.first() {

@@ -81,6 +81,21 @@ pub struct PhaseMetrics {
     pub max_logit_gap: f64,
 }
 
+/// The rows of a range of positions, whose ends double: where a divergence begins and how it grows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PositionBucket {
+    /// The first position.
+    pub from: usize,
+    /// The last position.
+    pub to: usize,
+    /// How many rows.
+    pub positions: usize,
+    /// Mean KL in nats.
+    pub mean_kl: f64,
+    /// Mean log-probability that the right engine and the other give to the ids that follow; absent where none does.
+    pub mean_next_logprob: Option<(f64, f64)>,
+}
+
 /// Why two sets of rows cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Incomparable {
@@ -198,6 +213,7 @@ pub fn findings(
                 "exceeded": exceeded,
                 "metrics": metrics,
                 "first_row": first,
+                "by_position": comparison.by_position(engine, right),
                 "right_top": top_of(right, first.position),
                 "engine_top": top_of(engine, first.position),
             }),
@@ -249,6 +265,33 @@ impl LogitsComparison {
             Phase::Prefill => self.prefill.as_ref(),
             Phase::Decode => self.decode.as_ref(),
         }
+    }
+
+    /// The rows by position: 0, 1, 2-3, 4-7 and so on, empty ranges left out.
+    pub fn by_position(&self, engine: &Scored, right: &Scored) -> Vec<PositionBucket> {
+        let next = |scored: &Scored, position: usize| {
+            scored.positions.iter().find(|p| p.position == position).and_then(|p| p.next_logprob)
+        };
+        self.rows
+            .chunk_by(|a, b| (a.position + 1).ilog2() == (b.position + 1).ilog2())
+            .map(|rows| {
+                let nexts: Vec<(f64, f64)> = rows
+                    .iter()
+                    .filter_map(|r| next(right, r.position).zip(next(engine, r.position)))
+                    .collect();
+                #[expect(clippy::cast_precision_loss, reason = "counts of positions are far below 2^52")]
+                let mean = |sum: f64, n: usize| sum / n as f64;
+                let sums = nexts.iter().fold((0.0, 0.0), |(r, e), n| (r + n.0, e + n.1));
+                PositionBucket {
+                    from: rows[0].position,
+                    to: rows[rows.len() - 1].position,
+                    positions: rows.len(),
+                    mean_kl: mean(rows.iter().map(|r| r.kl).sum(), rows.len()),
+                    mean_next_logprob: (!nexts.is_empty())
+                        .then(|| (mean(sums.0, nexts.len()), mean(sums.1, nexts.len()))),
+                }
+            })
+            .collect()
     }
 
     /// The first row of a phase that is out by itself; where only an average is, the first row above that average's

@@ -6,7 +6,7 @@
 //! let mut seen = CellObservations { candidate, baseline, reference, ..Default::default() };
 //! if let Some(role) = judge::counterfactual_of(&cell, &seen, &thresholds) {
 //!     // The reference, scored again with `History::None` along `ForcedIds::of` what that role measured.
-//!     seen.reference_without_history = Some(observe_counterfactual(…)?);
+//!     seen.reference_without_history = observe_scorings(…)?.pop();
 //! }
 //! let judgement = judge::judge_cell(&cell, &seen, &thresholds);
 //! // then: verdict::decide(&[PlannedCell { cell, run: CellRun::Ran { seen, judgement } }, …]) -> Decision
@@ -15,11 +15,13 @@
 
 pub mod diagnosis;
 pub mod finding;
+pub mod free_text;
 pub mod greedy;
 pub mod hard;
 pub mod logits;
 pub mod task;
 pub mod text;
+pub mod tier;
 #[cfg(test)]
 pub(crate) mod toy;
 
@@ -35,9 +37,11 @@ use crate::{
     engine::protocol::{Generated, Scored, Tokens},
     matrix::{Cell, Measured, Observation, Probe, ProcessOutcome, Role},
 };
+use free_text::{FreeText, FreeTextScoring};
 use greedy::GreedyComparison;
 use logits::LogitsComparison;
 use task::TaskOutcome;
+use tier::{Tier, Tiers};
 
 /// Everything that was seen at one cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +55,13 @@ pub struct CellObservations {
     /// The reference once more with `History::None`, when [`counterfactual_of`] asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_without_history: Option<Observation>,
+    /// What builds generated, scored by another engine, when [`free_texts_of`] asked for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub free_texts: Vec<FreeTextScoring>,
+    /// The reference once more with a fault put in, by the fault's name, along what the cell forced: what
+    /// [`diagnosis::imitations_of`] asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub imitations: BTreeMap<String, Observation>,
     /// The MLX version that each role's build claims to have been built against, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claimed_mlx_versions: BTreeMap<Role, String>,
@@ -84,6 +95,9 @@ pub struct CellJudgement {
     /// The figures of greedy comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub greedy: Vec<GreedyComparison>,
+    /// The figures of free texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub free_texts: Vec<FreeText>,
     /// How each role answered a task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tasks: BTreeMap<Role, TaskOutcome>,
@@ -163,6 +177,16 @@ pub fn role_name(role: Role) -> &'static str {
 
 /// Judges what was seen at one cell.
 pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> CellJudgement {
+    judge_cell_with(cell, seen, thresholds, &Tiers::all())
+}
+
+/// Judges with some tiers only, to show what each of them sees. That the reference is sound is always looked at.
+pub fn judge_cell_with(
+    cell: &Cell,
+    seen: &CellObservations,
+    thresholds: &Thresholds,
+    tiers: &Tiers,
+) -> CellJudgement {
     let mut findings = Vec::new();
     findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
     let reference = reference_state(seen, &findings);
@@ -170,7 +194,7 @@ pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds)
     let mut judgement = CellJudgement {
         findings: BUILDS
             .iter()
-            .filter_map(|role| seen.of(*role))
+            .filter_map(|role| seen.of(*role).filter(|_| tiers.has(Tier::Hard)))
             .flat_map(|o| hard::check(cell, o, seen))
             .chain(findings)
             .collect(),
@@ -179,19 +203,43 @@ pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds)
         sameness: Sameness::NotNeeded,
         logits: Vec::new(),
         greedy: Vec::new(),
+        free_texts: Vec::new(),
         tasks: BTreeMap::new(),
     };
     if usable {
         for role in BUILDS {
-            compare_with_reference(role, seen, thresholds, &mut judgement);
+            compare_with_reference(role, seen, thresholds, tiers, &mut judgement);
         }
     } else {
         compare_builds(seen, thresholds, &mut judgement);
     }
-    if let Probe::Task { prompt, expect, allow, .. } = &cell.probe {
-        task::judge(prompt, expect, allow, seen, usable, &mut judgement);
+    if tiers.has(Tier::FreeText) {
+        judge_free_texts(seen, usable, thresholds, &mut judgement);
+    }
+    if let Probe::Task { prompt, expect, shape, allow, .. } = &cell.probe {
+        task::judge(task::Asked { prompt, expect, shape, allow }, seen, usable, tiers, &mut judgement);
     }
     judgement
+}
+
+/// Whose generated ids another engine should be forced along, and that engine: a build's text that differs from the
+/// reference's after the same prompt, where everything after the first difference would else stay unseen. Without a
+/// usable reference the other build scores.
+pub fn free_texts_of(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> Vec<(Role, Role)> {
+    let judgement = judge_cell(cell, seen, thresholds);
+    let usable = judgement.reference == ReferenceState::Usable;
+    BUILDS
+        .into_iter()
+        .filter_map(|of| {
+            let by = match (usable, of) {
+                (true, _) => Role::Reference,
+                (false, Role::Candidate) => Role::Baseline,
+                (false, _) => return None,
+            };
+            let (own, peer) = (generation(seen.of(of)?)?, generation(seen.of(by)?)?);
+            (own.0.ids == peer.0.ids && own.1.ids != peer.1.ids && !own.1.ids.is_empty()).then_some((of, by))
+        })
+        .collect()
 }
 
 /// Whose ids the reference should be forced along with `History::None`, where that run could name the cause of what was
@@ -267,14 +315,38 @@ fn incomparable(reason: &str, of: Role, against: Against) -> Finding {
     }
 }
 
+fn judge_free_texts(
+    seen: &CellObservations,
+    reference_is_usable: bool,
+    thresholds: &Thresholds,
+    out: &mut CellJudgement,
+) {
+    for FreeTextScoring { of, by, observation } in &seen.free_texts {
+        let (Some(text), Some(forced)) = (seen.of(*of).and_then(generation), scored(observation)) else {
+            continue;
+        };
+        if *by == Role::Reference && !reference_is_usable {
+            continue;
+        }
+        let own = seen.of(*by).and_then(generation).map(|(_, own)| own);
+        if let Some(figures) = free_text::figures(*of, *by, text, forced, own, thresholds.margin) {
+            out.findings.extend(free_text::findings(&figures, text.1, thresholds));
+            out.free_texts.push(figures);
+        }
+    }
+}
+
 fn compare_with_reference(
     role: Role,
     seen: &CellObservations,
     thresholds: &Thresholds,
+    tiers: &Tiers,
     out: &mut CellJudgement,
 ) {
     let (Some(engine), Some(reference)) = (seen.of(role), seen.reference.as_ref()) else { return };
-    if let (Some(e), Some(r)) = (scored(engine), scored(reference)) {
+    if let (Some(e), Some(r)) = (scored(engine), scored(reference))
+        && tiers.has(Tier::Logits)
+    {
         match logits::compare(role, Against::Reference, e, r, thresholds.margin) {
             Ok(comparison) => {
                 let mut found = logits::findings(&comparison, e.2, r.2, thresholds);
@@ -286,6 +358,7 @@ fn compare_with_reference(
                     diagnosis::explain(&mut found, &comparison, &counterfactual, thresholds);
                     out.logits.push(counterfactual);
                 }
+                diagnosis::explain_by_pattern(&mut found, &comparison, e, r, &seen.imitations, thresholds);
                 out.findings.extend(found);
                 out.logits.push(comparison);
             }
@@ -301,7 +374,9 @@ fn compare_with_reference(
             Err(other) => out.findings.push(incomparable(&other.to_string(), role, Against::Reference)),
         }
     }
-    if let (Some(e), Some(r)) = (generation(engine), generation(reference)) {
+    if let (Some(e), Some(r)) = (generation(engine), generation(reference))
+        && tiers.has(Tier::Greedy)
+    {
         let (comparison, mut found) = greedy::judge(role, Against::Reference, e, r, &engine.eos_ids);
         if let Some(without) = seen.reference_without_history.as_ref().and_then(scored) {
             diagnosis::explain_greedy(&mut found, e, without);
@@ -430,7 +505,7 @@ mod tests {
         let cell = logits_cell("qwen3");
         let j = judged(&cell, &seen(&cell, Some(Fault::OffByOne), SOUND, SOUND));
         assert_eq!(codes(&j, Role::Candidate, Severity::Error), ["decode-logits-diverge"]);
-        assert_eq!(diagnosis::named(&j.findings[0]), None);
+        assert_eq!(diagnosis::named(&j.findings[0]), Some(diagnosis::DECODE_STATE));
         assert!(j.findings[0].message.contains("match neither"), "{}", j.findings[0].message);
     }
 

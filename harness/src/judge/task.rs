@@ -2,14 +2,17 @@
 //! itself; the verdict counts misses over the prompts of a model.
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    BUILDS, CellJudgement, CellObservations, ROLES, generation, greedy::side_by_side, role_name, text,
+    BUILDS, CellJudgement, CellObservations, ROLES, generation,
+    greedy::side_by_side,
+    role_name, text,
+    tier::{Tier, Tiers},
 };
 use crate::{
     judge::{Finding, Severity},
-    matrix::Role,
+    matrix::{AnswerShape, Role},
 };
 
 /// The code of an answer that lacks what a right one holds.
@@ -21,7 +24,7 @@ pub const TEXT_PREFIX: &str = "text-";
 /// How one engine answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOutcome {
-    /// Expected substrings that the answer lacks; empty for a right answer.
+    /// What the answer lacks of what was expected; empty for a right answer.
     pub missing: Vec<String>,
     /// The answer.
     pub answer: String,
@@ -40,23 +43,77 @@ pub fn missing(expect: &[String], answer: &str) -> Vec<String> {
     expect.iter().filter(|e| !answer.contains(&e.to_lowercase())).cloned().collect()
 }
 
+/// What the shape of an answer lacks.
+pub fn missing_shape(shape: &AnswerShape, answer: &str) -> Vec<String> {
+    match shape {
+        AnswerShape::Text => Vec::new(),
+        AnswerShape::Json { keys } => match objects(answer).next() {
+            None => vec!["a JSON object".to_owned()],
+            Some(object) => {
+                let lacks = |k: &&String| object.get(k.as_str()).is_none();
+                keys.iter().filter(lacks).map(|k| format!("the key {k:?} of its JSON object")).collect()
+            }
+        },
+        AnswerShape::ToolCall { name, arguments } => {
+            let Some(call) = objects(answer).find(|o| o["name"] == json!(name)) else {
+                return vec![format!("a JSON object that calls {name:?}")];
+            };
+            let given = [&call["arguments"], &call["parameters"]].into_iter().find(|a| a.is_object());
+            match given {
+                None => vec![format!("the arguments of its call of {name:?}")],
+                Some(given) => {
+                    let lacks = |k: &&String| given.get(k.as_str()).is_none();
+                    arguments.iter().filter(lacks).map(|k| format!("the argument {k:?}")).collect()
+                }
+            }
+        }
+    }
+}
+
+/// Every JSON object in a text that is none inside another.
+fn objects(text: &str) -> impl Iterator<Item = Value> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        while let Some(at) = rest.find('{') {
+            rest = &rest[at..];
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+            if let Some(Ok(value)) = values.next() {
+                rest = &rest[values.byte_offset()..];
+                return Some(value);
+            }
+            rest = &rest[1..];
+        }
+        None
+    })
+}
+
 /// Whether a finding is a task or text alarm, of the kind that the verdict counts.
 pub fn is_alarm(finding: &Finding) -> bool {
     finding.severity == Severity::Warning && (finding.code == FAILED || finding.code.starts_with(TEXT_PREFIX))
 }
 
+/// What was asked, and what is expected of the answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'c> {
+    pub(super) prompt: &'c str,
+    pub(super) expect: &'c [String],
+    pub(super) shape: &'c AnswerShape,
+    pub(super) allow: &'c [String],
+}
+
 /// Judges the answers of all roles: against the reference where it is usable, else builds against one another.
 pub(super) fn judge(
-    prompt: &str,
-    expect: &[String],
-    allow: &[String],
+    asked: Asked<'_>,
     seen: &CellObservations,
     reference_is_usable: bool,
+    tiers: &Tiers,
     out: &mut CellJudgement,
 ) {
+    let Asked { prompt, expect, shape, allow } = asked;
     for role in ROLES {
         if let Some((_, g)) = seen.of(role).and_then(generation) {
-            out.tasks.insert(role, TaskOutcome { missing: missing(expect, &g.text), answer: g.text.clone() });
+            let missing = [missing(expect, &g.text), missing_shape(shape, &g.text)].concat();
+            out.tasks.insert(role, TaskOutcome { missing, answer: g.text.clone() });
         }
     }
     for role in BUILDS {
@@ -68,7 +125,7 @@ pub(super) fn judge(
         };
         let Some(peer) = out.tasks.get(&peer_role) else { continue };
         let (name, peer_name) = (role_name(role), role_name(peer_role));
-        if !own.passed() {
+        if !own.passed() && tiers.has(Tier::Tasks) {
             out.findings.push(Finding {
                 code: FAILED.into(),
                 subject: role.into(),
@@ -86,6 +143,9 @@ pub(super) fn judge(
                 }),
             });
         }
+        if !tiers.has(Tier::Text) {
+            continue;
+        }
         for signal in text::signals(&own.answer, prompt, &peer.answer, allow) {
             out.findings.push(Finding {
                 code: format!("{TEXT_PREFIX}{}", signal.name),
@@ -98,6 +158,35 @@ pub(super) fn judge(
                     "texts": side_by_side(&peer.answer, &own.answer),
                 }),
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_of_an_answer_is_looked_at_and_not_its_words() {
+        let json = AnswerShape::Json { keys: vec!["city".into()] };
+        let call = AnswerShape::ToolCall { name: "weather".into(), arguments: vec!["city".into()] };
+        for (shape, answer, lacks) in [
+            (&AnswerShape::Text, "anything", None),
+            (&json, "Here it is: {\"city\": \"Oslo\"}.", None),
+            (&json, "```json\n{\"city\": {\"name\": \"Oslo\"}}\n```", None),
+            (&json, "{\"city\": \"Oslo\"", Some("a JSON object")),
+            (&json, "{\"town\": 1}", Some("\"city\"")),
+            (&call, "{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\"}}", None),
+            (&call, "{x} {\"name\": \"weather\", \"parameters\": {\"city\": 1}}", None),
+            (&call, "{\"name\": \"weather\", \"arguments\": {}}", Some("argument \"city\"")),
+            (&call, "{\"name\": \"weather\"}", Some("the arguments")),
+            (&call, "weather(city=Oslo)", Some("calls \"weather\"")),
+        ] {
+            let missing = missing_shape(shape, answer);
+            match lacks {
+                None => assert_eq!(missing, Vec::<String>::new(), "{answer}"),
+                Some(text) => assert!(missing.iter().any(|m| m.contains(text)), "{answer}: {missing:?}"),
+            }
         }
     }
 }

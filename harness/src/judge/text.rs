@@ -8,7 +8,16 @@ use serde::{Deserialize, Serialize};
 use unicode_script::{Script, UnicodeScript as _};
 
 /// The names of all signals, as a prompt's `allow` list spells them.
-pub const SIGNALS: [&str; 5] = ["run", "period", "replacement-character", "script-drift", "compression"];
+pub const SIGNALS: [&str; 8] = [
+    "run",
+    "period",
+    "replacement-character",
+    "script-drift",
+    "compression",
+    "template",
+    "symbols",
+    "one-word",
+];
 
 /// One signal in a text.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +42,45 @@ const LONG_PERIOD_CHARS: usize = 160;
 const FOREIGN_LETTERS: usize = 4;
 /// … and this share of all letters, in percent.
 const FOREIGN_PERCENT: usize = 10;
+/// … or, among the last quarter of the letters, this share, where there are [`LATE_LETTERS`] of them.
+const LATE_FOREIGN_PERCENT: usize = 20;
+/// As many letters in the last quarter are enough to see a drift.
+const LATE_LETTERS: usize = 24;
+/// What chat templates put around turns; an answer that shows one where neither prompt nor peer does leaks its template.
+/// Ids are looked at elsewhere: this sees markers that were generated as ordinary text, or cut into pieces.
+const TEMPLATE_MARKERS: [&str; 19] = [
+    "<|",
+    "|>",
+    "im_start",
+    "im_end",
+    "eot_id",
+    "start_of_turn",
+    "end_of_turn",
+    "end_turn",
+    "[inst]",
+    "[/inst]",
+    "<<sys>>",
+    "<pad>",
+    "<unk>",
+    "<eos>",
+    "<bos>",
+    "</s>",
+    "[end of text]",
+    "### instruction",
+    "<think>",
+];
+/// A text of symbols has at least this share of them, in percent of what is no white space …
+const SYMBOL_PERCENT: usize = 45;
+/// … and this many percent more than the peer's …
+const SYMBOL_PERCENT_OVER_PEER: usize = 25;
+/// … over at least so many characters.
+const SYMBOL_CHARACTERS: usize = 24;
+/// One word is this share of all words, in percent …
+const ONE_WORD_PERCENT: usize = 40;
+/// … where the peer's most frequent word has at most this share …
+const ONE_WORD_PERCENT_OF_PEER: usize = 20;
+/// … over at least so many words of each.
+const ONE_WORD_WORDS: usize = 16;
 /// A text compresses suspiciously well above this zlib ratio …
 const COMPRESSION_RATIO: f64 = 2.4;
 /// … if it is also this many times the peer's ratio at equal length …
@@ -48,6 +96,9 @@ pub fn signals(text: &str, prompt: &str, peer: &str, allow: &[String]) -> Vec<Te
     own.into_iter()
         .filter(|s| peers.iter().all(|p| p.name != s.name))
         .chain(script_drift(text, &[prompt, peer]))
+        .chain(template(text, &[prompt, peer]))
+        .chain(symbols(text, peer))
+        .chain(one_word(text, peer))
         .chain(compression(text, peer))
         .filter(|s| !allow.contains(&s.name))
         .collect()
@@ -117,31 +168,107 @@ fn z_function(s: &[char]) -> Vec<usize> {
 fn scripts(text: &str) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for c in text.chars() {
-        let name = match c.script() {
-            Script::Common | Script::Inherited | Script::Unknown => continue,
-            Script::Han | Script::Hiragana | Script::Katakana => "Han and Kana",
-            other => other.full_name(),
-        };
-        *counts.entry(name).or_insert(0) += 1;
+        if let Some(name) = script_name(c) {
+            *counts.entry(name).or_insert(0) += 1;
+        }
     }
     counts
+}
+
+fn script_name(c: char) -> Option<&'static str> {
+    match c.script() {
+        Script::Common | Script::Inherited | Script::Unknown => None,
+        Script::Han | Script::Hiragana | Script::Katakana => Some("Han and Kana"),
+        other => Some(other.full_name()),
+    }
+}
+
+fn template(text: &str, known: &[&str]) -> Option<TextSignal> {
+    let text = text.to_lowercase();
+    let known: Vec<String> = known.iter().map(|t| t.to_lowercase()).collect();
+    let marker = TEMPLATE_MARKERS
+        .into_iter()
+        .find(|marker| text.contains(marker) && known.iter().all(|k| !k.contains(marker)))?;
+    Some(TextSignal {
+        name: "template".to_owned(),
+        what: format!("holds {marker:?}, a mark of chat templates"),
+    })
+}
+
+/// Symbols among what is no white space, in percent, and how many characters that is.
+fn symbol_percent(text: &str) -> (usize, usize) {
+    let visible = text.chars().filter(|c| !c.is_whitespace());
+    let (symbols, n) = visible.fold((0, 0), |(s, n), c| (s + usize::from(!c.is_alphanumeric()), n + 1));
+    ((symbols * 100_usize).checked_div(n).unwrap_or(0), n)
+}
+
+fn symbols(text: &str, peer: &str) -> Option<TextSignal> {
+    let ((own, n), (peers, _)) = (symbol_percent(text), symbol_percent(peer));
+    (n >= SYMBOL_CHARACTERS && own >= SYMBOL_PERCENT && own >= peers + SYMBOL_PERCENT_OVER_PEER).then(|| {
+        TextSignal {
+            name: "symbols".to_owned(),
+            what: format!("{own} % of it are symbols, of the peer's text {peers} %"),
+        }
+    })
+}
+
+/// The most frequent word, its share in percent, and how many words there are.
+fn frequent_word(text: &str) -> Option<(String, usize, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for word in text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
+        *counts.entry(word.to_lowercase()).or_insert(0) += 1;
+    }
+    let words: usize = counts.values().sum();
+    let (word, n) = counts.into_iter().max_by_key(|(_, n)| *n)?;
+    Some((word, n * 100 / words, words))
+}
+
+fn one_word(text: &str, peer: &str) -> Option<TextSignal> {
+    let (word, own, words) = frequent_word(text)?;
+    let (_, peers, peer_words) = frequent_word(peer)?;
+    (words >= ONE_WORD_WORDS
+        && peer_words >= ONE_WORD_WORDS
+        && own >= ONE_WORD_PERCENT
+        && peers <= ONE_WORD_PERCENT_OF_PEER)
+        .then(|| TextSignal {
+            name: "one-word".to_owned(),
+            what: format!("{own} % of its words are {word:?}"),
+        })
 }
 
 fn script_drift(text: &str, known: &[&str]) -> Option<TextSignal> {
     let own = scripts(text);
     let letters: usize = own.values().sum();
     let known: Vec<_> = known.iter().map(|t| scripts(t)).collect();
-    own.iter()
+    let foreign = |script: &&str| known.iter().all(|k| !k.contains_key(*script));
+    let anywhere = own
+        .iter()
         .filter(|(script, n)| {
-            **n >= FOREIGN_LETTERS
-                && **n * 100 >= letters * FOREIGN_PERCENT
-                && known.iter().all(|k| !k.contains_key(*script))
+            **n >= FOREIGN_LETTERS && **n * 100 >= letters * FOREIGN_PERCENT && foreign(script)
         })
-        .max_by_key(|(_, n)| **n)
-        .map(|(script, n)| TextSignal {
-            name: "script-drift".to_owned(),
-            what: format!("{n} of {letters} letters are {script}, which neither prompt nor peer uses"),
-        })
+        .max_by_key(|(_, n)| **n);
+    if anywhere.is_none() {
+        // A long sound beginning must not hide that the end has drifted away.
+        let all: Vec<char> = text.chars().filter(|c| script_name(*c).is_some()).collect();
+        let late = scripts(&all[all.len() - all.len() / 4..].iter().collect::<String>());
+        let total: usize = late.values().sum();
+        return late
+            .iter()
+            .filter(|(script, n)| {
+                total >= LATE_LETTERS && **n * 100 >= total * LATE_FOREIGN_PERCENT && foreign(script)
+            })
+            .max_by_key(|(_, n)| **n)
+            .map(|(script, n)| TextSignal {
+                name: "script-drift".to_owned(),
+                what: format!(
+                    "{n} of its last {total} letters are {script}, which neither prompt nor peer uses"
+                ),
+            });
+    }
+    anywhere.map(|(script, n)| TextSignal {
+        name: "script-drift".to_owned(),
+        what: format!("{n} of {letters} letters are {script}, which neither prompt nor peer uses"),
+    })
 }
 
 #[expect(clippy::cast_precision_loss, reason = "texts are far below 2^52 bytes")]
@@ -211,6 +338,12 @@ mod tests {
             ("no no no no no no no no no no", "run"),
             ("The capital is Пари́ж и Москва", "script-drift"),
             ("The capital is P\u{fffd}ris", "replacement-character"),
+            ("The capital is Paris.<|im_end|> <|im_start|>user", "template"),
+            (".5\"5.F9(CB;6@FC9!DC:$%&/(=?*#+;:!\"5.)=%&$(", "symbols"),
+            (
+                "the the capital the of the the is the Paris the the and the the of the the river the",
+                "one-word",
+            ),
         ];
         for (text, signal) in cases {
             assert!(
@@ -220,6 +353,15 @@ mod tests {
         }
         let stuttered = "The capital of France is Paris, and the capital of France is Paris. ".repeat(3);
         assert!(names(&stuttered, "", PROSE).contains(&"compression".to_owned()));
+    }
+
+    #[test]
+    fn a_drift_at_the_end_of_a_long_text_is_seen() {
+        let text = format!("{} и потом всё пошло", PROSE.repeat(2));
+        assert!(names(&text, "What is the capital of France?", PROSE).contains(&"script-drift".to_owned()));
+        // One name in another script is no drift.
+        let named = format!("{} In Russian it is written Париж. {}", PROSE, PROSE);
+        assert_eq!(names(&named, "What is the capital of France?", &named.replace("Париж", "x")), [""; 0]);
     }
 
     #[test]

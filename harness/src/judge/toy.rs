@@ -40,6 +40,7 @@ pub(crate) fn thresholds() -> Thresholds {
         relative_l2: 0.02,
         cosine: 0.999,
         max_logit_gap: 0.05,
+        free_text_drop: 2.0,
     }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn task_cell(model: &str, name: &str) -> Cell {
     let probe = Probe::Task {
         prompt: "What is the capital of France?".into(),
         expect: vec!["Paris".into()],
+        shape: Default::default(),
         max_tokens: 32,
         allow: vec![],
     };

@@ -78,10 +78,34 @@ pub enum Probe {
         prompt: String,
         /// Substrings that a right answer contains, all of them, compared without case.
         expect: Vec<String>,
+        /// What the answer must be beside that.
+        #[serde(default)]
+        shape: AnswerShape,
         /// How many ids to produce at most.
         max_tokens: usize,
         /// Names of text signals that this prompt's right answer sets off legitimately.
         allow: Vec<String>,
+    },
+}
+
+/// What an answer must be, beside holding texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum AnswerShape {
+    /// Any text.
+    #[default]
+    Text,
+    /// It holds a JSON object with at least these keys.
+    Json {
+        /// The keys.
+        keys: Vec<String>,
+    },
+    /// It holds a JSON object that calls a tool: `name` and an object `arguments` (or `parameters`).
+    ToolCall {
+        /// The tool.
+        name: String,
+        /// Keys that the arguments must have.
+        arguments: Vec<String>,
     },
 }
 

@@ -244,9 +244,13 @@ mod tests {
             _ => synthetic.clone(),
         };
         let probe = |name: &str| match name {
-            "capital" => {
-                Probe::Task { prompt: "?".into(), expect: vec!["!".into()], max_tokens: 4, allow: vec![] }
-            }
+            "capital" => Probe::Task {
+                prompt: "?".into(),
+                expect: vec!["!".into()],
+                shape: Default::default(),
+                max_tokens: 4,
+                allow: vec![],
+            },
             "greedy" => Probe::Greedy { max_tokens: 4 },
             _ => Probe::Logits { decode_steps: 4 },
         };

@@ -1,12 +1,15 @@
 //! Which cells are run, in which order, and what each engine did there.
 
+pub mod bench;
 pub mod cell;
 pub mod expand;
 pub mod ids;
 pub mod observation;
+pub mod passkey;
 pub mod run;
 
-pub use cell::{Backend, Cell, CellId, Probe};
+pub use bench::Bench;
+pub use cell::{AnswerShape, Backend, Cell, CellId, Probe};
 pub use expand::{Disposition, Filter, FilterError, Plan, PlannedCell, backends_of, expand_cells};
 pub use observation::{Measured, Observation, ProcessOutcome, Role};
-pub use run::{ForcedIds, ObserveError, ObserveOptions, observe, observe_counterfactual};
+pub use run::{ForcedIds, ObserveError, ObserveOptions, Scoring, Wanted, observe, observe_scorings};

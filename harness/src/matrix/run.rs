@@ -1,6 +1,7 @@
 //! Runs one engine at one cell and writes down what it did. What that is worth is not decided here.
 
 use std::{
+    cell::RefCell,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -102,54 +103,89 @@ pub fn observe(
     sink: &dyn EventSink,
 ) -> Result<Observation, ObserveError> {
     let measure = |session: &mut Session, folder: &FolderIds, eos_ids: &[u32]| {
-        let seeded = |count: usize| seeded_ids(&cell.model, cell.context, count, folder);
-        match &cell.probe {
-            Probe::Logits { decode_steps } => {
-                let forced =
-                    ForcedIds { ids: seeded(cell.context + decode_steps), prefill_len: cell.context };
-                measure_logits(session, &forced, History::Kept, folder.vocab_size)
-            }
-            Probe::Greedy { max_tokens } => {
-                let ids = seeded(cell.context);
-                let generate = Generate {
-                    prompt_ids: ids.clone(),
-                    max_tokens: *max_tokens,
-                    stop_ids: Vec::new(),
-                    top_k: TOP_K,
-                };
-                let generated = session.generate(&generate)?;
-                Some(Measured::Generation { prompt: Tokens { ids, rendered: String::new() }, generated })
-            }
-            Probe::Task { prompt, max_tokens, .. } => {
-                let prompt = session.tokenize(&Tokenize::Chat { user: prompt.clone() })?;
-                let generate = Generate {
-                    prompt_ids: prompt.ids.clone(),
-                    max_tokens: *max_tokens,
-                    stop_ids: eos_ids.to_vec(),
-                    top_k: TOP_K,
-                };
-                let generated = session.generate(&generate)?;
-                Some(Measured::Generation { prompt, generated })
-            }
-        }
+        measure_cell(session, cell, folder, eos_ids)
     };
     run_session(cell, role, artifact, model_dir, options, sink, "", &measure)
 }
 
-/// Runs the reference along given ids with decode steps that see nothing but their own token, to show what an engine
-/// that lost its history would do.
-pub fn observe_counterfactual(
+/// Asks an engine that has loaded the cell's model for what the cell's probe measures.
+pub(crate) fn measure_cell(
+    session: &mut Session,
     cell: &Cell,
-    forced: &ForcedIds,
+    folder: &FolderIds,
+    eos_ids: &[u32],
+) -> Option<Measured> {
+    let seeded = |count: usize| seeded_ids(&cell.model, cell.context, count, folder);
+    match &cell.probe {
+        Probe::Logits { decode_steps } => {
+            let forced = ForcedIds { ids: seeded(cell.context + decode_steps), prefill_len: cell.context };
+            measure_scoring(session, &Scoring { forced: &forced, want: Wanted::Rows }, folder.vocab_size)
+        }
+        Probe::Greedy { max_tokens } => {
+            let ids = seeded(cell.context);
+            let generate = Generate {
+                prompt_ids: ids.clone(),
+                max_tokens: *max_tokens,
+                stop_ids: Vec::new(),
+                top_k: TOP_K,
+            };
+            let generated = session.generate(&generate)?;
+            Some(Measured::Generation { prompt: Tokens { ids, rendered: String::new() }, generated })
+        }
+        Probe::Task { prompt, max_tokens, .. } => {
+            let prompt = session.tokenize(&Tokenize::Chat { user: prompt.clone() })?;
+            let generate = Generate {
+                prompt_ids: prompt.ids.clone(),
+                max_tokens: *max_tokens,
+                stop_ids: eos_ids.to_vec(),
+                top_k: TOP_K,
+            };
+            let generated = session.generate(&generate)?;
+            Some(Measured::Generation { prompt, generated })
+        }
+    }
+}
+
+/// One scoring of ids that an engine does not choose.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scoring<'f> {
+    /// The ids.
+    pub forced: &'f ForcedIds,
+    /// What is wanted of them.
+    pub want: Wanted,
+}
+
+/// What a scoring is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Whole rows, as a logits cell has them.
+    Rows,
+    /// The same with decode steps that see nothing but their own token: what an engine that lost its history would do.
+    RowsWithoutHistory,
+    /// How likely each id after the prompt is, without rows.
+    Likelihood,
+}
+
+/// Runs an engine along given ids, all scorings in one process; one observation each, up to where it came.
+pub fn observe_scorings(
+    cell: &Cell,
+    role: Role,
+    scorings: &[Scoring<'_>],
     artifact: &Artifact,
     model_dir: &Path,
     options: &ObserveOptions,
     sink: &dyn EventSink,
-) -> Result<Observation, ObserveError> {
+) -> Result<Vec<Observation>, ObserveError> {
+    let measured = RefCell::new(Vec::new());
     let measure = |session: &mut Session, folder: &FolderIds, _eos_ids: &[u32]| {
-        measure_logits(session, forced, History::None, folder.vocab_size)
+        for scoring in scorings {
+            measured.borrow_mut().push(measure_scoring(session, scoring, folder.vocab_size)?);
+        }
+        None
     };
-    run_session(cell, Role::Reference, artifact, model_dir, options, sink, ".no-history", &measure)
+    let ran = run_session(cell, role, artifact, model_dir, options, sink, ".scorings", &measure)?;
+    let one = |measured| Observation { measured: Some(measured), ..ran.clone() };
+    Ok(measured.into_inner().into_iter().map(one).collect())
 }
 
 /// The positions that a scoring reports: two early prefill positions, the end of the prefill, and the decode steps; at
@@ -169,26 +205,33 @@ pub fn scored_positions(forced: &ForcedIds, most: usize) -> Vec<usize> {
     positions
 }
 
-fn measure_logits(
+/// Asks an engine that has loaded a model to score given ids.
+pub(crate) fn measure_scoring(
     session: &mut Session,
-    forced: &ForcedIds,
-    history: History,
+    scoring: &Scoring<'_>,
     vocab_size: usize,
 ) -> Option<Measured> {
     // Base64 makes four bytes of three.
     let row_bytes = vocab_size * size_of::<f32>() * 4 / 3 + 4;
+    let ForcedIds { ids, prefill_len } = scoring.forced;
+    let positions = match scoring.want {
+        // The row at a position foretells the id after it.
+        Wanted::Likelihood => (prefill_len.saturating_sub(1)..ids.len().saturating_sub(1)).collect(),
+        _ => scored_positions(scoring.forced, (FULL_ROWS_BYTES / row_bytes).max(4)),
+    };
     let scored = session.score(&Score {
-        ids: forced.ids.clone(),
-        prefill_len: forced.prefill_len,
-        positions: scored_positions(forced, (FULL_ROWS_BYTES / row_bytes).max(4)),
+        ids: ids.clone(),
+        prefill_len: *prefill_len,
+        positions,
         top_k: TOP_K,
-        logits: LogitsDetail::Full,
-        history,
+        logits: if scoring.want == Wanted::Likelihood { LogitsDetail::Summary } else { LogitsDetail::Full },
+        history: if scoring.want == Wanted::RowsWithoutHistory { History::None } else { History::Kept },
     })?;
-    Some(Measured::Logits { ids: forced.ids.clone(), prefill_len: forced.prefill_len, scored })
+    Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored })
 }
 
-type Measure<'a> = &'a dyn Fn(&mut Session, &FolderIds, &[u32]) -> Option<Measured>;
+/// Asks a session for what is wanted of a loaded model, given what its folder says and the ids that end a reply.
+pub(crate) type Measure<'a> = &'a dyn Fn(&mut Session, &FolderIds, &[u32]) -> Option<Measured>;
 
 #[allow(clippy::too_many_arguments, reason = "the two callers above differ only in the last two")]
 fn run_session(
@@ -407,7 +450,13 @@ mod tests {
     fn a_task_cell_is_observed_with_the_models_own_template_and_stop_ids() {
         let tokens = r#""result":"tokens","ids":[8,9],"rendered":"<user>hi""#;
         let double = Double::new(&[HELLO, LOADED, tokens, GENERATED, MEMORY, BYE]);
-        let probe = Probe::Task { prompt: "hi".into(), expect: vec![], max_tokens: 6, allow: vec![] };
+        let probe = Probe::Task {
+            prompt: "hi".into(),
+            expect: vec![],
+            shape: Default::default(),
+            max_tokens: 6,
+            allow: vec![],
+        };
         let seen = double.observe(probe, &crate::event::Silent);
         let Some(Measured::Generation { prompt, generated }) = seen.measured else { panic!("it generated") };
         assert_eq!((prompt.rendered.as_str(), generated.text.as_str()), ("<user>hi", "five"));

@@ -1,6 +1,7 @@
 //! One record of a gate run: `report.json`, what it was judged from, and `summary.md` rendered from it alone. Equal input
 //! gives equal bytes: keys are sorted, and nothing here reads a clock.
 
+mod again;
 mod markdown;
 mod summary;
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
+pub use again::judge_again;
 pub use summary::summary;
 
 use crate::{
@@ -26,7 +28,11 @@ use crate::{
     engine::protocol::Precision,
     judge::{
         CellObservations, Finding, ROLES, ReferenceState, Severity, Subject, diagnosis,
-        greedy::GreedyComparison, logits::LogitsComparison, role_name, task::TaskOutcome,
+        free_text::{FreeText, FreeTextScoring},
+        greedy::GreedyComparison,
+        logits::LogitsComparison,
+        role_name,
+        task::TaskOutcome,
     },
     matrix::{Backend, CellId, Measured, Observation, Probe, Role},
     verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
@@ -164,6 +170,9 @@ pub struct CellReport {
     pub logits: Vec<LogitsComparison>,
     /// Figures of greedy comparisons.
     pub greedy: Vec<GreedyComparison>,
+    /// Figures of texts that builds chose by themselves, where they differ from the reference's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub free_texts: Vec<FreeText>,
     /// How each role answered a task.
     pub tasks: BTreeMap<Role, TaskOutcome>,
     /// What was seen, without logits rows and with shorter lists of likely ids.
@@ -390,6 +399,7 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
         reference_state: None,
         logits: Vec::new(),
         greedy: Vec::new(),
+        free_texts: Vec::new(),
         tasks: BTreeMap::new(),
         observations: None,
         row_digests: BTreeMap::new(),
@@ -398,6 +408,7 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
         report.reference_state = Some(judgement.reference.clone());
         report.logits.clone_from(&judgement.logits);
         report.greedy.clone_from(&judgement.greedy);
+        report.free_texts.clone_from(&judgement.free_texts);
         report.tasks.clone_from(&judgement.tasks);
         let runs = ROLES
             .iter()
@@ -415,6 +426,13 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
             baseline: slim(&seen.baseline),
             reference: slim(&seen.reference),
             reference_without_history: slim(&seen.reference_without_history),
+            free_texts: seen
+                .free_texts
+                .iter()
+                .map(|f| FreeTextScoring { observation: without_rows(&f.observation), ..f.clone() })
+                .collect(),
+            // What they show is in the findings; the observations file has them in full.
+            imitations: BTreeMap::new(),
             claimed_mlx_versions: seen.claimed_mlx_versions.clone(),
         });
     }

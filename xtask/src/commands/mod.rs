@@ -3,8 +3,10 @@
 mod check_runner;
 mod doctor;
 mod gate;
+mod judge;
 mod metallib;
 mod patch_report;
+mod selftest;
 mod sync_upstream;
 
 use crate::{
@@ -22,6 +24,8 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
+        Command::Judge(args) => judge::run(&root, &args),
+        Command::Selftest(args) => selftest::run(&root, args, console),
         Command::Metallib(command) => metallib::run(&root, command),
         Command::PatchReport(args) => patch_report::run(&root, &args, console),
         Command::SyncUpstream(args) => sync_upstream::run(&root, &args, console),

@@ -1,0 +1,3 @@
+//! Whatever needs several stages at once: how good the gate itself is.
+
+pub mod selftest;

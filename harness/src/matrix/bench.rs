@@ -1,0 +1,163 @@
+//! One engine process for many cells and many model folders, one after the other: for engines that may load again (the
+//! faulty reference), where a process a cell would cost more than the cell. After a refusal or an end it starts anew.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use crate::{
+    build::Artifact,
+    engine::{
+        Session, SessionOptions,
+        protocol::{Device, Hello, Load, Loaded, Tokenize},
+    },
+    matrix::{
+        cell::Cell,
+        ids::FolderIds,
+        observation::{Observation, ProcessOutcome, Role},
+        run::{Measure, ObserveError, ObserveOptions, Scoring, measure_cell, measure_scoring},
+    },
+};
+
+/// An engine process that is kept.
+pub struct Bench {
+    artifact: Artifact,
+    options: ObserveOptions,
+    running: Option<Running>,
+    processes: usize,
+}
+
+struct Running {
+    session: Session,
+    hello: Option<Hello>,
+    loaded: Option<(PathBuf, Loaded)>,
+}
+
+impl Bench {
+    /// Starts nothing yet. The options' time is that of a whole process.
+    pub fn new(artifact: &Artifact, options: &ObserveOptions) -> Self {
+        Self { artifact: artifact.clone(), options: options.clone(), running: None, processes: 0 }
+    }
+
+    /// How many processes were started so far.
+    pub fn processes(&self) -> usize {
+        self.processes
+    }
+
+    /// Observes a cell on the CPU.
+    ///
+    /// # Errors
+    /// Where the program cannot be started, or the folder does not say what ids there are.
+    pub fn observe(
+        &mut self,
+        cell: &Cell,
+        role: Role,
+        model_dir: &Path,
+    ) -> Result<Observation, ObserveError> {
+        self.measure(cell, role, model_dir, &|session, folder, eos_ids| {
+            measure_cell(session, cell, folder, eos_ids)
+        })
+    }
+
+    /// Scores given ids at a cell, on the CPU.
+    ///
+    /// # Errors
+    /// As [`Bench::observe`].
+    pub fn score(
+        &mut self,
+        cell: &Cell,
+        role: Role,
+        model_dir: &Path,
+        scoring: &Scoring<'_>,
+    ) -> Result<Observation, ObserveError> {
+        self.measure(cell, role, model_dir, &|session, folder, _| {
+            measure_scoring(session, scoring, folder.vocab_size)
+        })
+    }
+
+    /// Turns plain text into ids with the tokenizer of the model that was loaded last; `None` where nothing is loaded.
+    pub fn tokenize(&mut self, text: &str) -> Option<Vec<u32>> {
+        let input = Tokenize::Text { text: text.to_owned() };
+        self.running.as_mut()?.session.tokenize(&input).map(|tokens| tokens.ids)
+    }
+
+    /// Ends the process, if one runs, and says how it ended.
+    pub fn finish(&mut self) -> Option<ProcessOutcome> {
+        self.running.take().map(|running| running.session.finish())
+    }
+
+    fn measure(
+        &mut self,
+        cell: &Cell,
+        role: Role,
+        model_dir: &Path,
+        measure: Measure<'_>,
+    ) -> Result<Observation, ObserveError> {
+        let folder = FolderIds::read(model_dir)
+            .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
+        let begun = Instant::now();
+        let running = match &mut self.running {
+            Some(running) => running,
+            none => {
+                let name = format!("{}.{}.stderr.log", self.artifact.name, self.processes);
+                let session = SessionOptions {
+                    timeout: self.options.timeout,
+                    stderr_log: Some(self.options.log_dir.join(name)),
+                };
+                let mut session =
+                    Session::start(&self.artifact, &session).map_err(|source| ObserveError::Start {
+                        engine: self.artifact.name.clone(),
+                        cell: cell.id.to_string(),
+                        source,
+                    })?;
+                self.processes += 1;
+                let hello = session.hello();
+                none.insert(Running { session, hello, loaded: None })
+            }
+        };
+        if running.loaded.as_ref().is_none_or(|(path, _)| path != model_dir) {
+            let load = Load {
+                model_dir: std::path::absolute(model_dir)
+                    .unwrap_or_else(|_| model_dir.to_owned())
+                    .to_string_lossy()
+                    .into_owned(),
+                precision: cell.precision,
+                device: Device::Cpu,
+            };
+            running.loaded = running.session.load(&load).map(|loaded| (model_dir.to_owned(), loaded));
+        }
+        let loaded = running.loaded.as_ref().map(|(_, loaded)| loaded.clone());
+        let eos_ids = loaded
+            .as_ref()
+            .map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
+        let measured = loaded.as_ref().and_then(|_| measure(&mut running.session, &folder, &eos_ids));
+        let (hello, command) = (running.hello.clone(), running.session.command().to_owned());
+        let exit = match &measured {
+            Some(_) => ProcessOutcome::Clean,
+            // The session is over, whatever the reason.
+            None => self.finish().unwrap_or(ProcessOutcome::Clean),
+        };
+        Ok(Observation {
+            role,
+            engine: self.artifact.name.clone(),
+            hello,
+            device: loaded.as_ref().map(|loaded| loaded.device),
+            device_wanted: Device::Cpu,
+            vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
+            eos_ids,
+            special_ids: folder.special.into_iter().collect(),
+            exit,
+            measured,
+            memory: None,
+            wall_s: begun.elapsed().as_secs_f64(),
+            command,
+        })
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
