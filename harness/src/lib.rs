@@ -12,6 +12,7 @@ pub mod gate;
 pub mod judge;
 pub mod matrix;
 pub mod model;
+pub mod pin;
 pub mod rebase;
 pub mod report;
 pub mod stack;

@@ -2,6 +2,8 @@
 //! commit that it is to go to. It reads no patch and changes nothing outside `target/regraft/`.
 
 pub mod crates;
+pub mod graph;
+pub mod nearest;
 pub mod open;
 pub mod target;
 

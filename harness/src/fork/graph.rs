@@ -1,0 +1,128 @@
+//! In which order forks are worked on: what a fork builds on comes first. It reads no repository.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::config::near::suggestion;
+
+/// What every known fork builds on, by name.
+pub type BuildsOn = BTreeMap<String, Vec<String>>;
+
+/// Why there is no order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// Forks build on each other in a circle.
+    #[error("forks build on each other in a circle: {}", .0.join(" builds on "))]
+    Cycle(Vec<String>),
+    /// A fork builds on one that is not there.
+    #[error("fork `{fork}` builds on `{name}`, which is no fork here")]
+    Unknown {
+        /// The fork whose file says so.
+        fork: String,
+        /// The name in its `builds-on`.
+        name: String,
+        /// What was perhaps meant.
+        suggestion: String,
+    },
+}
+
+impl GraphError {
+    /// What to try.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Cycle(names) => {
+                format!("take one of them out of `builds-on` in patches/{}/fork.toml", names[0])
+            }
+            Self::Unknown { suggestion, .. } => suggestion.clone(),
+        }
+    }
+}
+
+/// The forks of `asked`, each once, what it builds on before it and otherwise as they were asked for. A fork that was not
+/// asked for is not added, but still orders those on both sides of it.
+///
+/// # Errors
+/// When a fork on the way builds on one that is not there, or on itself.
+pub fn in_order(asked: &[String], known: &BuildsOn) -> Result<Vec<String>, GraphError> {
+    let mut walk = Walk { known, done: BTreeSet::new(), way: Vec::new(), order: Vec::new() };
+    for name in asked {
+        walk.visit(name)?;
+    }
+    Ok(walk.order.into_iter().filter(|name| asked.contains(name)).collect())
+}
+
+struct Walk<'k> {
+    known: &'k BuildsOn,
+    done: BTreeSet<String>,
+    way: Vec<String>,
+    order: Vec<String>,
+}
+
+impl Walk<'_> {
+    // As deep as the longest chain of forks, which a person wrote by hand.
+    fn visit(&mut self, name: &str) -> Result<(), GraphError> {
+        if self.done.contains(name) {
+            return Ok(());
+        }
+        if let Some(at) = self.way.iter().position(|passed| passed == name) {
+            let mut cycle = self.way[at..].to_vec();
+            cycle.push(name.to_owned());
+            return Err(GraphError::Cycle(cycle));
+        }
+        self.way.push(name.to_owned());
+        for below in self.known.get(name).into_iter().flatten() {
+            if !self.known.contains_key(below) {
+                let names: Vec<&str> = self.known.keys().map(String::as_str).collect();
+                return Err(GraphError::Unknown {
+                    fork: name.to_owned(),
+                    name: below.clone(),
+                    suggestion: suggestion(below, "forks", &names),
+                });
+            }
+            self.visit(below)?;
+        }
+        self.way.pop();
+        self.done.insert(name.to_owned());
+        self.order.push(name.to_owned());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(edges: &[(&str, &[&str])]) -> BuildsOn {
+        edges
+            .iter()
+            .map(|(name, below)| ((*name).to_owned(), below.iter().map(|b| (*b).to_owned()).collect()))
+            .collect()
+    }
+
+    fn order(asked: &[&str], known: &BuildsOn) -> Result<Vec<String>, GraphError> {
+        in_order(&asked.iter().map(|&name| name.to_owned()).collect::<Vec<_>>(), known)
+    }
+
+    #[test]
+    fn what_a_fork_builds_on_comes_before_it() {
+        let known = known(&[("swift", &["c", "mlx"]), ("c", &["mlx"]), ("mlx", &[]), ("lm", &["swift"]), ("z", &[])]);
+        assert_eq!(order(&["lm", "swift", "c", "mlx"], &known).unwrap(), ["mlx", "c", "swift", "lm"]);
+        assert_eq!(order(&["z", "mlx"], &known).unwrap(), ["z", "mlx"]);
+        // `c` and `swift` were not asked for, and yet order the two.
+        assert_eq!(order(&["lm", "mlx", "lm"], &known).unwrap(), ["mlx", "lm"]);
+    }
+
+    #[test]
+    fn a_circle_is_shown_as_it_goes_round() {
+        let known = known(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &["d"])]);
+        let told = |name: &str| order(&[name], &known).unwrap_err().to_string();
+        assert!(told("a").ends_with("b builds on c builds on b"), "{}", told("a"));
+        assert!(told("d").ends_with("d builds on d"));
+    }
+
+    #[test]
+    fn a_fork_that_is_not_there_is_named_with_the_near_one() {
+        let error = order(&["a"], &known(&[("a", &["mxl"]), ("mlx", &[])])).unwrap_err();
+        assert_eq!(error.to_string(), "fork `a` builds on `mxl`, which is no fork here");
+        assert_eq!(error.hint(), "did you mean `mlx`?");
+    }
+}

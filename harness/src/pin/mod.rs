@@ -1,0 +1,4 @@
+//! What names a commit of ours, and how it moves: consumers' files edited on a branch, forks pushed with a lease and a
+//! backup. It decides nothing about which commit is good; that is the gate's answer.
+
+pub mod edit;
