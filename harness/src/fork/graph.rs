@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::config::near::suggestion;
+use crate::config::{
+    fork::{ConsumerHome, ForkSpec},
+    near::suggestion,
+};
 
 /// What every known fork builds on, by name.
 pub type BuildsOn = BTreeMap<String, Vec<String>>;
@@ -35,6 +38,25 @@ impl GraphError {
             Self::Unknown { suggestion, .. } => suggestion.clone(),
         }
     }
+}
+
+/// What every fork builds on: what its own file says, and every fork that names it as a consumer.
+pub fn builds_on(specs: &[ForkSpec]) -> BuildsOn {
+    let mut edges: BuildsOn = BTreeMap::new();
+    for spec in specs {
+        edges.entry(spec.name.clone()).or_default().extend(spec.builds_on.iter().cloned());
+    }
+    for spec in specs {
+        for consumer in &spec.consumers {
+            if let ConsumerHome::Fork(name) = &consumer.home
+                && let Some(below) = edges.get_mut(name)
+                && !below.contains(&spec.name)
+            {
+                below.push(spec.name.clone());
+            }
+        }
+    }
+    edges
 }
 
 /// The forks of `asked`, each once, what it builds on before it and otherwise as they were asked for. A fork that was not
@@ -104,11 +126,38 @@ mod tests {
 
     #[test]
     fn what_a_fork_builds_on_comes_before_it() {
-        let known = known(&[("swift", &["c", "mlx"]), ("c", &["mlx"]), ("mlx", &[]), ("lm", &["swift"]), ("z", &[])]);
+        let known =
+            known(&[("swift", &["c", "mlx"]), ("c", &["mlx"]), ("mlx", &[]), ("lm", &["swift"]), ("z", &[])]);
         assert_eq!(order(&["lm", "swift", "c", "mlx"], &known).unwrap(), ["mlx", "c", "swift", "lm"]);
         assert_eq!(order(&["z", "mlx"], &known).unwrap(), ["z", "mlx"]);
         // `c` and `swift` were not asked for, and yet order the two.
         assert_eq!(order(&["lm", "mlx", "lm"], &known).unwrap(), ["mlx", "lm"]);
+    }
+
+    #[test]
+    fn the_shipped_forks_are_whole_and_have_an_order() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let names = crate::config::fork_names(&root);
+        let specs: Vec<ForkSpec> = names
+            .iter()
+            .map(|name| crate::config::load_fork(&root, name).unwrap_or_else(|e| panic!("{name}: {:?}", e)))
+            .collect();
+        for fixed in
+            ["mlx", "sharpai-mlx", "sharpai-mlx-c", "sharpai-mlx-swift", "sharpai-mlx-swift-lm", "safemlx"]
+        {
+            assert!(names.iter().any(|name| name == fixed), "{fixed}");
+        }
+        let homes =
+            specs.iter().flat_map(|spec| &spec.consumers).filter_map(|consumer| match &consumer.home {
+                ConsumerHome::Fork(name) => Some(name),
+                _ => None,
+            });
+        homes.for_each(|home| assert!(names.contains(home), "consumer {home} is no fork"));
+        let order = in_order(&names, &builds_on(&specs)).unwrap();
+        let at = |name: &str| order.iter().position(|known| known == name).unwrap();
+        assert_eq!(order.len(), names.len());
+        assert!(at("sharpai-mlx") < at("sharpai-mlx-c") && at("sharpai-mlx-c") < at("sharpai-mlx-swift"));
+        assert!(at("sharpai-mlx-swift") < at("sharpai-mlx-swift-lm") && at("mlx") < at("safemlx"));
     }
 
     #[test]

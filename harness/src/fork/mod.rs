@@ -75,6 +75,22 @@ pub enum ForkError {
         /// What was perhaps meant.
         suggestion: String,
     },
+    /// A commit lacks the folder that holds the vendored copy.
+    #[error("commit {commit} has no folder `{folder}`")]
+    NoFolder {
+        /// The commit.
+        commit: CommitId,
+        /// The folder.
+        folder: String,
+    },
+    /// No upstream commit holds a single file of the vendored copy.
+    #[error("no commit of `{repository}` holds a file as `{folder}` has it")]
+    NothingShared {
+        /// The folder of the copy.
+        folder: String,
+        /// Upstream.
+        repository: String,
+    },
     /// The base is not an ancestor of the target.
     #[error("base {base} is not an ancestor of {onto}")]
     NotAncestor {
@@ -112,6 +128,10 @@ impl ForkError {
                 deepen.to_owned()
             }
             Self::NoCommit { .. } => "fetch newer history, or correct the commit".to_owned(),
+            Self::NoFolder { .. } => "correct `folder` or `head` in fork.toml's [stack]".to_owned(),
+            Self::NothingShared { .. } => {
+                "is it a copy of that repository? Give `base` in fork.toml to go without a search".to_owned()
+            }
             Self::NoBranch { .. } => "correct `branch` in fork.toml".to_owned(),
             Self::NoTarget { suggestion, .. } => suggestion.clone(),
             Self::NotAncestor { merge_base: Some(shared), .. } => format!(

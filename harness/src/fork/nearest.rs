@@ -121,7 +121,7 @@ mod tests {
         let mut fixture = ForkFixture::new(&[("a", "a0\n"), ("b", "b0\n"), ("c", "c0\n")])
             .advance("a", &[("a", Some("a1\n"))])
             .advance("b", &[("b", Some("b1\n"))])
-            .advance("c", &[("c", Some("c1\n"))])
+            .advance("c", &[("c", Some("c1\n")), ("b", Some("b2\n"))])
             .advance("a again", &[("a", Some("a2\n"))]);
         let (copied, head) = (fixture.upstream[2], fixture.onto());
         let vendored = fixture.commit(&[copied], "own", &[("c", Some("own\n")), ("d", Some("own\n"))]);

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{ForkError, Milestone};
+use super::{ForkError, Milestone, nearest::nearest};
 use crate::{
-    config::fork::{BaseSpec, ForkSpec, StackSpec, UpstreamSpec},
+    config::fork::{BaseSpec, ForkSpec, StackSpec, UpstreamSpec, VendoredCopy},
     event::{Event, EventSink},
     tools::git::{
-        ids::CommitId,
+        ids::{CommitId, TreeId},
         mirror::{self, RemoteRefs},
         store::Store,
         tree_path::TreePath,
@@ -51,6 +51,7 @@ pub fn open_fork(
     let address = &spec.upstream.repository;
     let of_fork = match &spec.stack {
         StackSpec::Branch { repository, .. } => Some(repository),
+        StackSpec::Vendored(copy) => Some(&copy.repository),
         _ => None,
     };
     let (store, upstream, fork) = match source {
@@ -77,11 +78,17 @@ pub fn open_fork(
         (StackSpec::Branch { repository, branch, head }, Some(refs)) => {
             Some(fork_head(&store, repository, branch, *head, &refs)?)
         }
+        (StackSpec::Vendored(copy), Some(refs)) => {
+            Some(fork_head(&store, &copy.repository, &copy.branch, copy.head, &refs)?)
+        }
         _ => None,
     };
     let base = match (&spec.base, head) {
         (Some(base), _) => checked_base(&store, &spec, base, &upstream)?,
-        (None, head) => shared_base(&store, &spec, head, &upstream)?,
+        (None, head) => match (&spec.stack, head) {
+            (StackSpec::Vendored(copy), Some(head)) => nearest_base(&store, &spec, copy, head, &upstream)?,
+            _ => shared_base(&store, &spec, head, &upstream)?,
+        },
     };
     Ok(Fork { spec, store, upstream, head, base })
 }
@@ -110,6 +117,38 @@ fn milestone(store: &Store, spec: &ForkSpec, commit: CommitId) -> Result<Milesto
     Ok(Milestone { commit, tree })
 }
 
+/// The tree of a vendored copy.
+///
+/// # Errors
+/// When the commit has no such folder.
+pub fn vendored_tree(store: &Store, copy: &VendoredCopy, head: CommitId) -> Result<TreeId, ForkError> {
+    let folder = store.folder(store.commit(head)?.tree, &copy.folder)?;
+    folder.ok_or_else(|| ForkError::NoFolder { commit: head, folder: copy.folder.to_string() })
+}
+
+/// The upstream commit nearest to a vendored copy.
+fn nearest_base(
+    store: &Store,
+    spec: &ForkSpec,
+    copy: &VendoredCopy,
+    head: CommitId,
+    upstream: &RemoteRefs,
+) -> Result<Milestone, ForkError> {
+    let folder = vendored_tree(store, copy, head)?;
+    let found = nearest(store, folder, upstream_tip(spec, upstream)?)?;
+    let found = found.ok_or_else(|| ForkError::NothingShared {
+        folder: copy.folder.to_string(),
+        repository: spec.upstream.repository.clone(),
+    })?;
+    milestone(store, spec, found.commit)
+}
+
+fn upstream_tip(spec: &ForkSpec, upstream: &RemoteRefs) -> Result<CommitId, ForkError> {
+    let UpstreamSpec { repository, branch, .. } = &spec.upstream;
+    let no_branch = || ForkError::NoBranch { repository: repository.clone(), branch: branch.clone() };
+    upstream.branches.get(branch).copied().ok_or_else(no_branch)
+}
+
 /// The newest commit that a fork's head shares with upstream's branch.
 fn shared_base(
     store: &Store,
@@ -117,9 +156,7 @@ fn shared_base(
     head: Option<CommitId>,
     upstream: &RemoteRefs,
 ) -> Result<Milestone, ForkError> {
-    let UpstreamSpec { repository, branch, .. } = &spec.upstream;
-    let no_branch = || ForkError::NoBranch { repository: repository.clone(), branch: branch.clone() };
-    let tip = *upstream.branches.get(branch).ok_or_else(no_branch)?;
+    let tip = upstream_tip(spec, upstream)?;
     let head = head.unwrap_or(tip);
     match store.merge_base(head, tip)? {
         Some(base) => milestone(store, spec, base),

@@ -1,10 +1,11 @@
-//! Which changes are carried, in which order: from a fork's branch, a folder of patch files, or such a folder inside a
-//! published crate. What happens to them on another upstream is the next stage's question.
+//! Which changes are carried, in which order: from a fork's branch, a folder of patch files, such a folder inside a
+//! published crate, or the drift of a vendored copy. What happens to them on another upstream is the next stage's question.
 
 pub mod apply;
 pub mod archive;
 pub mod binary;
 pub mod branch;
+pub mod drift;
 pub mod mail;
 pub mod order;
 pub mod patch_file;

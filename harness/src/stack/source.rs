@@ -13,12 +13,14 @@ use super::{
     PatchStack,
     archive::{self, ArchiveError, ArchiveFile},
     branch::read_branch,
+    drift::vendored_stack,
     order::PatchOrder,
     queue::{QueueError, patch_files_in, read_queue},
 };
 use crate::{
     config::fork::{CrateQueue, StackSpec},
     fork::{
+        ForkError,
         crates::{CrateError, crate_file},
         open::Fork,
     },
@@ -66,6 +68,9 @@ pub enum StackError {
         /// The hash found.
         found: String,
     },
+    /// The vendored copy is not there.
+    #[error(transparent)]
+    Fork(#[from] ForkError),
     /// Objects could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -78,6 +83,7 @@ impl StackError {
             Self::Queue(error) => error.hint(),
             Self::Crate(error) => error.hint(),
             Self::Store(error) => error.hint(),
+            Self::Fork(error) => error.hint(),
             Self::Archive { .. } => Some("check crate, version and paths in fork.toml's [stack]".to_owned()),
             Self::OtherArchive { .. } => {
                 Some("the crate carries other sources than fork.toml says".to_owned())
@@ -88,7 +94,10 @@ impl StackError {
 
     /// Whether what `fork.toml` says cannot be; otherwise a tool, the network or a disk failed.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Queue(_) | Self::Archive { .. } | Self::OtherArchive { .. })
+        match self {
+            Self::Fork(error) => error.is_refusal(),
+            _ => matches!(self, Self::Queue(_) | Self::Archive { .. } | Self::OtherArchive { .. }),
+        }
     }
 }
 
@@ -106,6 +115,7 @@ pub fn read_stack(root: &Path, fork: &Fork) -> Result<PatchStack, StackError> {
         }
         StackSpec::Folder { order } => read_folder(&root.join("patches").join(&fork.spec.name), order),
         StackSpec::CrateQueue(queue) => Ok(CrateContents::read(queue)?.stack(queue)?),
+        StackSpec::Vendored(copy) => Ok(vendored_stack(fork, copy)?),
     }
 }
 

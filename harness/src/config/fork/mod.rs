@@ -1,7 +1,9 @@
 //! Reads `patches/<fork>/fork.toml`: the upstream, the base that the stack sits on, and where the stack comes from.
 
 mod base;
+mod consumers;
 mod generated;
+mod push;
 mod registry;
 mod stack;
 mod upstream;
@@ -17,9 +19,11 @@ use super::{
 };
 
 pub use base::BaseSpec;
+pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
 pub use generated::GeneratedSpec;
 pub use registry::RegistrySpec;
-pub use stack::{CrateQueue, PatchOrder, StackSpec};
+pub use push::{PushSpec, is_branch_name};
+pub use stack::{CrateQueue, PatchOrder, StackSpec, VendoredCopy, VendoredPatches};
 pub use upstream::UpstreamSpec;
 
 const PATCHES: &str = "patches";
@@ -45,9 +49,16 @@ pub struct ForkSpec {
     pub inventory: Option<String>,
     /// Crates of the fork that are published, too.
     pub registry: Vec<RegistrySpec>,
+    /// The forks that it builds on, by name.
+    pub builds_on: Vec<String>,
+    /// Who names a commit of it.
+    pub consumers: Vec<ConsumerSpec>,
+    /// Where its result is pushed to; nowhere when absent.
+    pub push: Option<PushSpec>,
 }
 
-const ROOT: Keys = Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory", "registry"]);
+const ROOT: Keys =
+    Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory", "registry", "builds-on", "consumers", "push"]);
 
 /// Reads the spec of the fork `name` below the repository root.
 ///
@@ -97,6 +108,17 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
     let generated = generated::read(&root);
     let inventory = root.optional::<String>("inventory").map(Spanned::into_inner);
     let registry = registry::read(&root);
+    // A branch and a copied tree are pinned by their own commits; patch files are applied by whoever pins upstream.
+    let by_default = match &stack {
+        Some(StackSpec::Folder { .. } | StackSpec::CrateQueue(_)) => Named::Upstream,
+        _ => Named::Fork,
+    };
+    let (builds_on, consumers) = (consumers::read_builds_on(&root), consumers::read(&root, by_default));
+    let push = root.optional_table("push", push::KEYS);
+    let push = match push {
+        Some(table) => push::read(&table).map(Some),
+        None => Some(None),
+    };
     if !root.has("stack") {
         root.problem(root.span(), "the file lacks `stack`");
     }
@@ -107,8 +129,12 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             "`upstream.folder` goes with patch files only: a branch changes the whole repository",
         );
     }
-    if !matches!(stack, None | Some(StackSpec::Branch { .. })) && !root.has("base") {
-        root.problem(root.span(), "the file lacks `base`, which only a branch can do without");
+    let finds_base = matches!(stack, None | Some(StackSpec::Branch { .. } | StackSpec::Vendored(_)));
+    if !finds_base && !root.has("base") {
+        root.problem(
+            root.span(),
+            "the file lacks `base`, which only a branch or a vendored copy can do without",
+        );
     }
     if root.has("base") && base.is_none() {
         return document.finish(None);
@@ -123,6 +149,9 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             generated: generated?,
             inventory,
             registry: registry?,
+            builds_on,
+            consumers: consumers?,
+            push: push?,
         })
     })();
     document.finish(spec)
@@ -164,6 +193,35 @@ archive-sha256 = "00"
             (fork.base.and_then(|base| base.tag).as_deref(), fork.upstream.folder),
             (Some("v1.0"), None)
         );
+    }
+
+    #[test]
+    fn consumers_and_push_are_read() {
+        let text = QUEUE.replace("[upstream]", "builds-on = [\"b\"]\n[upstream]")
+            + "[[consumers]]\nkind = \"cmake-tag\"\nfork = \"c\"\nfiles = [\"CMakeLists.txt\"]\nname = \"n\"\n\
+               [[consumers]]\nkind = \"submodule\"\nrepository = \"https://example.org/o/c\"\nbranch = \"main\"\n\
+               names = \"fork\"\npath = \"deps/n\"\n\
+               [push]\nrepository = \"https://example.org/o/f\"\nbranch = \"carried\"\nprotected = [\"main\"]\n";
+        let fork = parse_fork("n", "fork.toml", &text).unwrap();
+        assert_eq!(fork.builds_on, ["b"]);
+        assert_eq!((fork.consumers[0].names, fork.consumers[1].names), (Named::Upstream, Named::Fork));
+        assert_eq!(fork.consumers[0].home, ConsumerHome::Fork("c".to_owned()));
+        assert_eq!(
+            fork.push.and_then(|push| push.protection_of("main").map(str::to_owned)).as_deref(),
+            Some("main")
+        );
+        let wrong = QUEUE.to_owned()
+            + "[[consumers]]\nkind = \"text\"\nfork = \"c\"\ncheckout = \"x\"\nfiles = [\"../x\"]\n\
+               [[consumers]]\nkind = \"txt\"\n[push]\nrepository = \"https://example.org/o/f\"\nbranch = \"--all\"\n";
+        let problems = parse_fork("n", "fork.toml", &wrong).unwrap_err().to_string();
+        for told in [
+            "one of `fork`, `repository` and `checkout`",
+            "leaves the tree",
+            "unknown value `txt`",
+            "no name that git",
+        ] {
+            assert!(problems.contains(told), "{told} is missing in\n{problems}");
+        }
     }
 
     #[test]

@@ -5,9 +5,10 @@ use toml::Spanned;
 use super::{
     super::reader::{Keys, Table},
     base::id,
+    consumers::tree_path,
     upstream::repository,
 };
-use crate::tools::git::ids::CommitId;
+use crate::tools::git::{ids::CommitId, tree_path::TreePath};
 
 /// Where a stack comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,32 @@ pub enum StackSpec {
     },
     /// A folder of patch files inside a published crate that also carries the sources they are made for.
     CrateQueue(CrateQueue),
+    /// What a copy of upstream's tree inside another repository holds beyond the upstream commit nearest to it.
+    Vendored(VendoredCopy),
+}
+
+/// A copy of upstream's tree inside another repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VendoredCopy {
+    /// Where the other repository is fetched from.
+    pub repository: String,
+    /// Its branch.
+    pub branch: String,
+    /// The commit to read, where it is not simply the branch's newest.
+    pub head: Option<CommitId>,
+    /// The folder that holds the copy.
+    pub folder: TreePath,
+    /// How the difference is cut into patches.
+    pub patches: VendoredPatches,
+}
+
+/// How a vendored copy's difference is cut into patches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VendoredPatches {
+    /// One patch holds all of it.
+    One,
+    /// One patch a file.
+    PerFile,
 }
 
 /// A folder of patch files inside a published crate.
@@ -77,11 +104,14 @@ const CRATE: Keys = Keys::new(&[
     "archive-sha256",
 ]);
 
+const VENDORED: Keys = Keys::new(&["kind", "repository", "branch", "head", "folder", "patches"]);
+
 #[derive(Clone, Copy)]
 enum Kind {
     Branch,
     Folder,
     Crate,
+    Vendored,
 }
 
 #[derive(Clone, Copy)]
@@ -92,16 +122,18 @@ enum OrderWord {
 }
 
 pub(super) fn read(table: &Table<'_, '_>) -> Option<StackSpec> {
-    let kinds = [("branch", Kind::Branch), ("folder", Kind::Folder), ("crate-queue", Kind::Crate)];
+    let kinds = [
+        ("branch", Kind::Branch),
+        ("folder", Kind::Folder),
+        ("crate-queue", Kind::Crate),
+        ("vendored", Kind::Vendored),
+    ];
     let text = |key: &str| table.required::<String>(key).map(Spanned::into_inner);
     match table.required_word("kind", &kinds)?.into_inner() {
         Kind::Branch => {
             table.refuse_keys_beside(BRANCH);
             let (repository, branch) = (repository(table), text("branch"));
-            let head = match table.optional::<String>("head") {
-                Some(head) => Some(id::<CommitId>(table, "head", head)?),
-                None => None,
-            };
+            let head = head(table)?;
             Some(StackSpec::Branch { repository: repository?, branch: branch?, head })
         }
         Kind::Folder => {
@@ -121,6 +153,23 @@ pub(super) fn read(table: &Table<'_, '_>) -> Option<StackSpec> {
                 archive_sha256: sha256?,
             }))
         }
+        Kind::Vendored => {
+            table.refuse_keys_beside(VENDORED);
+            let (repository, branch, head) = (repository(table), text("branch"), head(table));
+            let folder = table.required::<String>("folder").and_then(|folder| tree_path(table, &folder));
+            let words = [("one", VendoredPatches::One), ("per-file", VendoredPatches::PerFile)];
+            let patches =
+                table.optional_word("patches", &words).map_or(VendoredPatches::One, Spanned::into_inner);
+            let (repository, branch, head, folder) = (repository?, branch?, head?, folder?);
+            Some(StackSpec::Vendored(VendoredCopy { repository, branch, head, folder, patches }))
+        }
+    }
+}
+
+fn head(table: &Table<'_, '_>) -> Option<Option<CommitId>> {
+    match table.optional::<String>("head") {
+        Some(head) => id::<CommitId>(table, "head", head).map(Some),
+        None => Some(None),
     }
 }
 

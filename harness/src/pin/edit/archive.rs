@@ -99,8 +99,7 @@ mod tests {
         let new = pin("https://example.org/o/n/archive/v2.tar.gz", "b");
         let cmake = format!(
             "FetchContent_Declare(n URL \"{}\"\n  URL_HASH \"SHA256={}\")\n",
-            old.location,
-            old.sha256
+            old.location, old.sha256
         );
         assert_eq!(find(&cmake, "n").unwrap().as_ref(), Some(&old));
         assert_eq!(find(&cmake, "m").unwrap(), None);
@@ -116,8 +115,12 @@ mod tests {
     #[test]
     fn a_function_of_the_projects_own_that_names_a_carried_archive_is_understood() {
         let old = pin("n-v1.tar.gz", "a");
-        let text = format!("declare_vendored(\n  other o.zip\n  {})\ndeclare_vendored(\n  n {}\n  {}\n  PATCH_COMMAND x)\n",
-            "c".repeat(64), old.location, old.sha256);
+        let text = format!(
+            "declare_vendored(\n  other o.zip\n  {})\ndeclare_vendored(\n  n {}\n  {}\n  PATCH_COMMAND x)\n",
+            "c".repeat(64),
+            old.location,
+            old.sha256
+        );
         assert_eq!(find(&text, "n").unwrap(), Some(old));
     }
 

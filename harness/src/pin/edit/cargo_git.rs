@@ -184,11 +184,18 @@ mod tests {
         };
         let at = |commit: &str| format!("git+https://example.org/o/n?rev={commit}#{commit}");
         let other = package("c", "1.0.0", "registry+https://example.org/index");
-        let text = format!("version = 4\n\n{}{}{other}", package("a", "0.1.0", &at(OLD)), package("b", "0.1.0", &at(OLD)));
+        let text = format!(
+            "version = 4\n\n{}{}{other}",
+            package("a", "0.1.0", &at(OLD)),
+            package("b", "0.1.0", &at(OLD))
+        );
         let versions = BTreeMap::from([("a".to_owned(), "0.2.0".to_owned())]);
         let edit = edit_lock(&text, &pin(), &versions).unwrap();
-        let expected =
-            format!("version = 4\n\n{}{}{other}", package("a", "0.2.0", &at(NEW)), package("b", "0.1.0", &at(NEW)));
+        let expected = format!(
+            "version = 4\n\n{}{}{other}",
+            package("a", "0.2.0", &at(NEW)),
+            package("b", "0.1.0", &at(NEW))
+        );
         assert_eq!(edit.text, expected);
         let branch = package("a", "0.1.0", &format!("git+https://example.org/o/n.git?branch=main#{OLD}"));
         let edit = edit_lock(&branch, &pin(), &versions).unwrap();

@@ -29,7 +29,8 @@ pub fn edit_manifest(text: &str, name: &str, version: &str) -> Result<TextEdit, 
         agreeing(&what, text, named.iter().map(|text| (text.range.start, text.value.as_str())))?;
         let mut replacing = Replacing::new(text);
         for old in named {
-            let operator = &old.value[..old.value.len() - old.value.trim_start_matches(['=', '^', '~', ' ']).len()];
+            let operator =
+                &old.value[..old.value.len() - old.value.trim_start_matches(['=', '^', '~', ' ']).len()];
             let quoted = requoted(&text[old.range.clone()], &format!("{operator}{version}"));
             replacing.put(old.range, quoted);
         }

@@ -29,7 +29,8 @@ pub(super) fn hex_words(text: &str, length: usize) -> Vec<Range<usize>> {
             at += 1;
             continue;
         }
-        let end = bytes[at..].iter().position(|byte| !byte.is_ascii_alphanumeric()).map_or(bytes.len(), |n| at + n);
+        let end =
+            bytes[at..].iter().position(|byte| !byte.is_ascii_alphanumeric()).map_or(bytes.len(), |n| at + n);
         if end - at == length && bytes[at..end].iter().all(u8::is_ascii_hexdigit) {
             found.push(at..end);
         }

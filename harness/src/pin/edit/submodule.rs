@@ -10,23 +10,31 @@ use super::{EditProblem, NewPin, Replacing, TextEdit, same_repository};
 /// When no submodule of that path is declared.
 pub fn edit(text: &str, path: &str, pin: &NewPin) -> Result<TextEdit, EditProblem> {
     let sections = sections(text);
-    let of_path = |section: &&Section| section.path.as_ref().is_some_and(|range| text[range.clone()] == *path);
+    let of_path =
+        |section: &&Section| section.path.as_ref().is_some_and(|range| text[range.clone()] == *path);
     let matching: Vec<&Section> = sections.iter().filter(of_path).collect();
     let url = match &matching[..] {
         [Section { url: Some(url), .. }] => url.clone(),
         [] | [_] => {
-            return Err(EditProblem::NotFound { what: format!("submodule with the path `{path}` and an address") });
+            return Err(EditProblem::NotFound {
+                what: format!("submodule with the path `{path}` and an address"),
+            });
         }
         several => {
             let lines = several.iter().filter_map(|s| s.path.as_ref()).map(|p| super::line_of(text, p.start));
-            return Err(EditProblem::Ambiguous { what: format!("submodule `{path}`"), lines: lines.collect() });
+            return Err(EditProblem::Ambiguous {
+                what: format!("submodule `{path}`"),
+                lines: lines.collect(),
+            });
         }
     };
     let mut replacing = Replacing::new(text);
     let old = &text[url.clone()];
     // A relative address follows the consumer's own host, which the pin cannot know.
     if old.starts_with("./") || old.starts_with("../") {
-        replacing.note(format!("submodule `{path}` has the relative address `{old}`: check that it serves the commit"));
+        replacing.note(format!(
+            "submodule `{path}` has the relative address `{old}`: check that it serves the commit"
+        ));
     } else if !same_repository(old, &pin.repository) {
         replacing.put(url, pin.repository.clone());
     }

@@ -19,7 +19,13 @@ pub fn edit(text: &str, pin: &NewPin) -> Result<TextEdit, EditProblem> {
         })
         .collect();
     if from_there.is_empty() {
-        let name = pin.repository.trim_end_matches('/').trim_end_matches(".git").rsplit('/').next().unwrap_or_default();
+        let name = pin
+            .repository
+            .trim_end_matches('/')
+            .trim_end_matches(".git")
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
         let by_path = packages.iter().find_map(|package| {
             package.labelled(text, "path").filter(|path| text[path.clone()].rsplit('/').next() == Some(name))
         });
@@ -36,7 +42,8 @@ pub fn edit(text: &str, pin: &NewPin) -> Result<TextEdit, EditProblem> {
     }
     let mut places = Vec::new();
     for package in from_there {
-        let named = ["revision", "exact"].iter().find_map(|label| Some((*label, package.requirement(text, label)?)));
+        let named =
+            ["revision", "exact"].iter().find_map(|label| Some((*label, package.requirement(text, label)?)));
         let Some((label, place)) = named else {
             let line = line_of(text, package.whole.start);
             return Err(EditProblem::Floating { line, follows: package.follows(text) });

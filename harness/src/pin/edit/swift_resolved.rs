@@ -25,7 +25,8 @@ pub fn edit(text: &str, pin: &NewPin) -> Result<TextEdit, EditProblem> {
     let mut found = None;
     for entry in elements(text, pins.start) {
         let Some(members) = Members::of(text, entry.start) else { continue };
-        let of_pin = members.text(address).is_some_and(|range| same_repository(&text[range], &pin.repository));
+        let of_pin =
+            members.text(address).is_some_and(|range| same_repository(&text[range], &pin.repository));
         if of_pin {
             found = members.get("state").and_then(|state| Members::of(text, state.start));
         }

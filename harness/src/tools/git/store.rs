@@ -496,6 +496,27 @@ impl Store {
         Ok(changes)
     }
 
+    /// How many lines were added and removed between two trees.
+    ///
+    /// # Errors
+    /// When an object is missing.
+    pub fn changed_lines(&self, old: TreeId, new: TreeId) -> Result<usize, StoreError> {
+        self.line_counts(old, new).map(|(added, removed)| added + removed)
+    }
+
+    /// The lines added, and those removed, between two trees; files that were moved count as one of each.
+    ///
+    /// # Errors
+    /// When an object is missing.
+    pub fn line_counts(&self, old: TreeId, new: TreeId) -> Result<(usize, usize), StoreError> {
+        let (old_tree, new_tree) = (self.tree(old)?, self.tree(new)?);
+        self.repo
+            .diff_tree_to_tree(Some(&old_tree), Some(&new_tree), None)
+            .and_then(|diff| diff.stats())
+            .map(|stats| (stats.insertions(), stats.deletions()))
+            .map_err(|e| failed(format!("count the lines of {old}..{new}"), e))
+    }
+
     /// Writes a commit whose author is also its committer, so that equal input gives an equal id.
     ///
     /// # Errors
