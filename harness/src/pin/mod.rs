@@ -2,3 +2,5 @@
 //! backup. It decides nothing about which commit is good; that is the gate's answer.
 
 pub mod edit;
+pub mod proof;
+pub mod push;

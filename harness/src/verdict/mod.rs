@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    build::Provenance,
+    build::{Provenance, digest::digest_of},
     judge::{
         BUILDS, CellJudgement, CellObservations, Finding, ReferenceState, Sameness, Severity, Subject,
         diagnosis, task,
@@ -169,6 +169,20 @@ impl PassedGate {
     /// The matrix that it passed.
     pub fn matrix(&self) -> &str {
         &self.matrix
+    }
+
+    /// The proof that a recorded run holds. None unless it passed as a whole, as for [`Decision::passed_gate`], and the
+    /// candidate's digest is that of its inputs: a record that was edited by hand proves nothing.
+    pub fn recorded(
+        verdict: Verdict,
+        statuses: &[CellStatus],
+        matrix: &str,
+        candidate: &Provenance,
+    ) -> Option<Self> {
+        let whole = !statuses.contains(&CellStatus::Deselected) && statuses.contains(&CellStatus::Pass);
+        let sound = digest_of(&candidate.inputs) == candidate.digest;
+        (verdict == Verdict::Pass && whole && sound)
+            .then(|| Self { candidate_digest: candidate.digest.clone(), matrix: matrix.to_owned() })
     }
 }
 

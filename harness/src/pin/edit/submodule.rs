@@ -52,9 +52,7 @@ fn sections(text: &str) -> Vec<Section> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let trimmed = line.trim();
-        if trimmed.starts_with("[submodule") {
-            sections.push(Section::default());
-        } else if trimmed.starts_with('[') {
+        if trimmed.starts_with('[') {
             sections.push(Section::default());
         } else if let (Some((key, value)), Some(section)) = (line.split_once('='), sections.last_mut()) {
             let trimmed = value.trim().trim_matches('"');

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "this is the one door to git2")]
 
 pub mod apply;
+pub mod checkout;
 mod command;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -10,5 +11,6 @@ pub mod history;
 pub mod ids;
 pub mod merge;
 pub mod mirror;
+pub mod remote;
 pub mod store;
 pub mod tree_path;

@@ -167,6 +167,16 @@ impl Store {
         })
     }
 
+    /// Opens a repository that is there already, exactly as it is.
+    ///
+    /// # Errors
+    /// When it is no repository.
+    pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
+        let repo = Repository::open_bare(path)
+            .map_err(|error| StoreError::Open { path: path.to_owned(), source: error.into() })?;
+        Ok(Self { repo, entries: RefCell::default(), known: RefCell::default() })
+    }
+
     /// The store's folder.
     pub fn path(&self) -> &Path {
         self.repo.path()

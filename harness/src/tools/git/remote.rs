@@ -1,0 +1,195 @@
+//! What a remote repository has, and what is sent to it, always with the git program: heads, whether a commit can be had,
+//! pushes with an explicit lease. It decides nothing about what may be pushed.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use super::{
+    command::with_user_settings,
+    ids::CommitId,
+    mirror::is_acceptable,
+    store::{Store, StoreError},
+};
+use crate::tools::process::ProcessError;
+
+/// How long one conversation with a remote may take.
+const TIMEOUT: Duration = Duration::from_secs(900);
+
+/// Why a remote gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteError {
+    /// The address is of a kind that runs programs or reads as an option.
+    #[error("address `{0}` is refused")]
+    Address(String),
+    /// Git failed.
+    #[error("cannot {doing} `{address}`")]
+    Git {
+        /// What was being done, up to the address.
+        doing: &'static str,
+        /// The address.
+        address: String,
+        /// What git said.
+        #[source]
+        source: ProcessError,
+    },
+    /// Objects or refs could not be read or written here.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A scratch repository could not be made.
+    #[error("cannot make a scratch repository")]
+    Scratch(#[source] std::io::Error),
+}
+
+impl RemoteError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Address(_) => Some("use an https, ssh, git or file address, or a plain path".to_owned()),
+            Self::Git { .. } => Some("check the address, your access to it, and the network".to_owned()),
+            Self::Store(error) => error.hint(),
+            Self::Scratch(_) => None,
+        }
+    }
+}
+
+/// One ref to move on a remote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefUpdate {
+    /// The ref's full name.
+    pub name: String,
+    /// Where it must be for the update to happen; `None`: it must not be there.
+    pub expected: Option<CommitId>,
+    /// Where it goes.
+    pub new: CommitId,
+}
+
+/// What a remote did with a push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PushAnswer {
+    /// Every ref is where it should be.
+    Done,
+    /// A ref was not where it was expected, and nothing was changed.
+    Stale,
+    /// The remote refused, and nothing was changed; git's words.
+    Refused(String),
+}
+
+/// The refs of a remote whose full names match one of `patterns` (as `git ls-remote` matches them), peeled.
+///
+/// # Errors
+/// When the remote gives no answer.
+pub fn remote_refs(
+    store: &Store,
+    address: &str,
+    patterns: &[&str],
+) -> Result<BTreeMap<String, CommitId>, RemoteError> {
+    let listed = git(store.path(), address)?
+        .args(["ls-remote", "--quiet", "--"])
+        .arg(address)
+        .args(patterns)
+        .timeout(TIMEOUT)
+        .run_ok()
+        .map_err(|source| RemoteError::Git {
+            doing: "list the refs of",
+            address: address.to_owned(),
+            source,
+        })?;
+    let mut refs = BTreeMap::new();
+    for line in listed.stdout.lines() {
+        let Some((id, name)) = line.split_once('\t') else { continue };
+        let Ok(id) = id.parse::<CommitId>() else { continue };
+        // The peeled entry of a tag follows the tag's own, and takes its place.
+        refs.insert(name.trim_end_matches("^{}").to_owned(), id);
+    }
+    Ok(refs)
+}
+
+/// Where one ref of a remote is.
+///
+/// # Errors
+/// When the remote gives no answer.
+pub fn remote_ref(store: &Store, address: &str, name: &str) -> Result<Option<CommitId>, RemoteError> {
+    Ok(remote_refs(store, address, &[name])?.remove(name))
+}
+
+/// Whether somebody who has nothing yet can get `commit` from the remote: a ref leads to it, or the remote hands it out.
+///
+/// # Errors
+/// When the remote gives no answer at all.
+pub fn serves(store: &Store, address: &str, commit: CommitId) -> Result<bool, RemoteError> {
+    if remote_refs(store, address, &[])?.values().any(|known| *known == commit) {
+        return Ok(true);
+    }
+    let scratch = tempfile::tempdir().map_err(RemoteError::Scratch)?;
+    let empty = Store::open(scratch.path(), &[])?;
+    let fetched = git(empty.path(), address)?
+        .args(["fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--"])
+        .arg(address)
+        .arg(commit.to_string())
+        .timeout(TIMEOUT)
+        .run_ok();
+    Ok(fetched.is_ok() && empty.has(commit))
+}
+
+/// Fetches one ref, or one commit by its id, with all of its history into `target`.
+///
+/// # Errors
+/// When it cannot be fetched.
+pub fn fetch_ref(store: &Store, address: &str, source: &str, target: &str) -> Result<(), RemoteError> {
+    git(store.path(), address)?
+        .args(["fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--"])
+        .arg(address)
+        .arg(format!("+{source}:{target}"))
+        .timeout(TIMEOUT)
+        .run_ok()
+        .map(drop)
+        .map_err(|source| RemoteError::Git { doing: "fetch from", address: address.to_owned(), source })
+}
+
+/// Moves refs of a remote, all or none, each only from where it is expected.
+///
+/// # Errors
+/// When the remote gives no answer that can be understood; what happened is then not known.
+pub fn push(store: &Store, address: &str, updates: &[RefUpdate]) -> Result<PushAnswer, RemoteError> {
+    let mut command = git(store.path(), address)?.args(["push", "--porcelain", "--no-follow-tags"]);
+    if updates.len() > 1 {
+        command = command.arg("--atomic");
+    }
+    for RefUpdate { name, expected, .. } in updates {
+        // An empty value says that the ref must not be there.
+        let expected = expected.map(|id| id.to_string()).unwrap_or_default();
+        command = command.arg(format!("--force-with-lease={name}:{expected}"));
+    }
+    command = command.arg("--").arg(address);
+    command = command.args(updates.iter().map(|update| format!("{}:{}", update.new, update.name)));
+    let failed = |source| RemoteError::Git { doing: "push to", address: address.to_owned(), source };
+    let command = command.timeout(TIMEOUT);
+    let completed = command.run().map_err(failed)?;
+    if completed.status.success() {
+        return Ok(PushAnswer::Done);
+    }
+    let rejected: Vec<&str> =
+        completed.stdout.lines().filter_map(|line| line.strip_prefix("!\t")?.split('\t').nth(1)).collect();
+    if rejected.is_empty() {
+        return Err(failed(ProcessError::Failed {
+            command: command.shell_line(),
+            status: completed.status.to_string(),
+            stderr_tail: completed.stderr_tail,
+            log: None,
+        }));
+    }
+    // Some servers compare the lease a second time when they lock the ref.
+    let stale = |reason: &&str| {
+        ["stale info", "cannot lock ref", "failed to lock"].iter().any(|w| reason.contains(w))
+    };
+    Ok(match rejected.iter().any(stale) {
+        true => PushAnswer::Stale,
+        false => PushAnswer::Refused(format!("{}\n{}", rejected.join("; "), completed.stderr_tail.trim())),
+    })
+}
+
+fn git(repository: &Path, address: &str) -> Result<crate::tools::process::Invocation, RemoteError> {
+    match is_acceptable(address) {
+        true => Ok(with_user_settings(repository)),
+        false => Err(RemoteError::Address(address.to_owned())),
+    }
+}
