@@ -1,9 +1,14 @@
 //! In which order forks are worked on: what a fork builds on comes first. It reads no repository.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use crate::config::{
+    ConfigError,
     fork::{ConsumerHome, ForkSpec},
+    fork_names, load_fork,
     near::suggestion,
 };
 
@@ -26,6 +31,48 @@ pub enum GraphError {
         /// What was perhaps meant.
         suggestion: String,
     },
+}
+
+/// Why the forks that were asked for cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ForksError {
+    /// A fork's file.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The order of the forks.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+impl ForksError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Config(error) => error.hint(),
+            Self::Graph(error) => Some(error.hint()),
+        }
+    }
+}
+
+/// The specs of the forks `asked` below the repository root, or of all when none is named, in the order in which they are
+/// worked on. Mistakes in the file of a fork that was not asked for do not matter.
+///
+/// # Errors
+/// When a fork that was asked for cannot be read, or there is no order.
+pub fn forks_in_order(root: &Path, asked: &[String]) -> Result<Vec<ForkSpec>, ForksError> {
+    let names = fork_names(root);
+    let asked = if asked.is_empty() { &names[..] } else { asked };
+    let mut specs: Vec<ForkSpec> =
+        asked.iter().map(|name| load_fork(root, name)).collect::<Result<_, ConfigError>>()?;
+    let others = names.iter().filter(|name| !asked.contains(name));
+    let others: Vec<ForkSpec> = others.filter_map(|name| load_fork(root, name).ok()).collect();
+    let mut edges = builds_on(&[&specs[..], &others].concat());
+    // A fork whose own file is broken is still a fork.
+    names.iter().for_each(|name| _ = edges.entry(name.clone()).or_default());
+    let order = in_order(asked, &edges)?;
+    specs.sort_by_key(|spec| order.iter().position(|name| *name == spec.name));
+    specs.dedup_by(|one, other| one.name == other.name);
+    Ok(specs)
 }
 
 impl GraphError {

@@ -2,5 +2,9 @@
 //! backup. It decides nothing about which commit is good; that is the gate's answer.
 
 pub mod edit;
+pub mod follow;
+pub mod material;
+pub mod plan;
 pub mod proof;
 pub mod push;
+pub mod update;

@@ -20,7 +20,7 @@ pub fn edit(text: &str, pin: &NewPin) -> Result<TextEdit, EditProblem> {
 }
 
 /// Where words of exactly `length` hexadecimal digits stand.
-pub(super) fn hex_words(text: &str, length: usize) -> Vec<Range<usize>> {
+pub fn hex_words(text: &str, length: usize) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;

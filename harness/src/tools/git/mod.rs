@@ -5,6 +5,7 @@
 pub mod apply;
 pub mod checkout;
 mod command;
+pub mod export;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod history;

@@ -29,7 +29,7 @@ pub enum RemoteError {
         address: String,
         /// What git said.
         #[source]
-        source: ProcessError,
+        source: Box<ProcessError>,
     },
     /// Objects or refs could not be read or written here.
     #[error(transparent)]
@@ -91,7 +91,7 @@ pub fn remote_refs(
         .map_err(|source| RemoteError::Git {
             doing: "list the refs of",
             address: address.to_owned(),
-            source,
+            source: Box::new(source),
         })?;
     let mut refs = BTreeMap::new();
     for line in listed.stdout.lines() {
@@ -142,7 +142,11 @@ pub fn fetch_ref(store: &Store, address: &str, source: &str, target: &str) -> Re
         .timeout(TIMEOUT)
         .run_ok()
         .map(drop)
-        .map_err(|source| RemoteError::Git { doing: "fetch from", address: address.to_owned(), source })
+        .map_err(|source| RemoteError::Git {
+            doing: "fetch from",
+            address: address.to_owned(),
+            source: Box::new(source),
+        })
 }
 
 /// Moves refs of a remote, all or none, each only from where it is expected.
@@ -161,7 +165,8 @@ pub fn push(store: &Store, address: &str, updates: &[RefUpdate]) -> Result<PushA
     }
     command = command.arg("--").arg(address);
     command = command.args(updates.iter().map(|update| format!("{}:{}", update.new, update.name)));
-    let failed = |source| RemoteError::Git { doing: "push to", address: address.to_owned(), source };
+    let failed =
+        |source| RemoteError::Git { doing: "push to", address: address.to_owned(), source: Box::new(source) };
     let command = command.timeout(TIMEOUT);
     let completed = command.run().map_err(failed)?;
     if completed.status.success() {
@@ -192,4 +197,28 @@ fn git(repository: &Path, address: &str) -> Result<crate::tools::process::Invoca
         true => Ok(with_user_settings(repository)),
         false => Err(RemoteError::Address(address.to_owned())),
     }
+}
+
+/// Whether a branch or tag of the repository at `path` leads to `commit` or past it.
+///
+/// # Errors
+/// When the repository cannot be read.
+pub fn local_serves(path: &Path, commit: CommitId) -> Result<bool, RemoteError> {
+    let store = Store::open_existing(path)?;
+    if !store.has(commit) {
+        return Ok(false);
+    }
+    let address = || path.display().to_string();
+    super::command::git_command(path)
+        .args(["for-each-ref", "--count=1", "--format=%(refname)", "--contains"])
+        .arg(commit.to_string())
+        .args(["refs/heads", "refs/tags"])
+        .timeout(TIMEOUT)
+        .run_ok()
+        .map(|listed| !listed.stdout.trim().is_empty())
+        .map_err(|source| RemoteError::Git {
+            doing: "list the refs of",
+            address: address(),
+            source: Box::new(source),
+        })
 }

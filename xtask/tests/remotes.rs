@@ -1,0 +1,225 @@
+//! `sync-upstream` on real remotes and mirrors: fetched through `insteadOf`, shallow, partial, and hostile input refused.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A Regraft checkout of one fork, and remotes below `remotes/` beside it.
+struct Setting {
+    folder: TempDir,
+}
+
+const FORK: &str = "summary = \"\"\n[upstream]\nrepository = \"https://example.org/up/name\"\nbranch = \"main\"\n\
+    tag-prefix = \"v\"\n";
+const BRANCH: &str =
+    "[stack]\nkind = \"branch\"\nrepository = \"https://example.org/fork/name\"\nbranch = \"main\"\n";
+
+impl Setting {
+    /// Upstream has a base, a change of `a` and one of `b`; the fork changes `b` on the base, in a place of its own.
+    fn new(fork_toml: &str) -> Self {
+        let setting = Self { folder: TempDir::new().unwrap() };
+        let root = setting.root();
+        for folder in ["harness", "matrices", "patches/f"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::write(root.join("Cargo.toml"), "").unwrap();
+        fs::write(root.join("harness/Cargo.toml"), "").unwrap();
+        fs::write(root.join("patches/f/fork.toml"), fork_toml).unwrap();
+        let up = setting.remote("up");
+        fs::create_dir_all(&up).unwrap();
+        git(&up, &["init", "-q", "-b", "main"]);
+        commit(&up, "base", &[("a", "a\n"), ("b", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")]);
+        git(&up, &["tag", "v1"]);
+        let fork = setting.remote("fork");
+        git(&up, &["clone", "-q", ".", fork.to_str().unwrap()]);
+        commit(&fork, "patch", &[("b", "1\n2\n3\n4\n5\n6\n7\n8\nnine\n")]);
+        commit(&up, "a", &[("a", "A\n")]);
+        commit(&up, "b", &[("b", "one\n2\n3\n4\n5\n6\n7\n8\n9\n")]);
+        setting
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn remote(&self, owner: &str) -> PathBuf {
+        self.folder.path().join("remotes").join(owner).join("name")
+    }
+
+    /// Runs `sync-upstream f --dry-run` with addresses at example.org redirected to the remotes.
+    fn sync(&self, more: &[&str]) -> Output {
+        let redirect = format!("url.file://{}/remotes/.insteadOf", self.folder.path().display());
+        #[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
+        Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["sync-upstream", "f", "--dry-run"])
+            .args(more)
+            .current_dir(self.root())
+            .env_remove("CARGO_MANIFEST_DIR")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", redirect)
+            .env("GIT_CONFIG_VALUE_0", "https://example.org/")
+            .output()
+            .expect("the program starts")
+    }
+
+    /// Local mirrors, made by `git clone --bare` with `options`.
+    fn mirrors(&self, options: &[&str]) -> PathBuf {
+        let mirrors = self.folder.path().join("mirrors");
+        for owner in ["up", "fork"] {
+            let remote = self.remote(owner);
+            git(&remote, &["config", "uploadpack.allowFilter", "true"]);
+            let (from, to) =
+                (format!("file://{}", remote.display()), mirrors.join(format!("{owner}/name.git")));
+            let mut args = vec!["clone", "-q", "--bare"];
+            args.extend(options);
+            args.extend([from.as_str(), to.to_str().unwrap()]);
+            git(&remote, &args);
+        }
+        mirrors
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test may make repositories with git itself")]
+fn git(folder: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"])
+        .args(args)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_AUTHOR_DATE", "1700000000 +0000")
+        .env("GIT_COMMITTER_DATE", "1700000000 +0000")
+        .output()
+        .expect("git starts");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn commit(folder: &Path, subject: &str, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        fs::write(folder.join(path), text).unwrap();
+    }
+    git(folder, &["add", "."]);
+    git(folder, &["commit", "-q", "-m", subject]);
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn remotes_are_fetched_where_insteadof_says() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let output = setting.sync(&["--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fork = &document["forks"][0];
+    assert_eq!(
+        (&fork["base"]["tag"], &fork["patches"][0]["fate"]),
+        (&Value::from("v1"), &Value::from("merged"))
+    );
+    // What was fetched stays; what moved is fetched again.
+    commit(&setting.remote("up"), "c", &[("b", "one\n2\n3\n4\n5\n6\n7\n8\nIX\n")]);
+    let output = setting.sync(&[]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_history_without_the_base_is_refused_with_how_to_deepen_it() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let base = git(&setting.remote("up"), &["rev-parse", "v1"]);
+    let mirrors = setting.mirrors(&["--depth", "1"]);
+    let mirrors = ["--mirror-root", mirrors.to_str().unwrap()];
+    let refused = |told: &str| {
+        let output = setting.sync(&mirrors);
+        let told_there = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told_there}");
+        assert!(told_there.contains(told) && told_there.contains("git fetch --unshallow"), "{told_there}");
+    };
+    refused("shallow");
+    let with_base = format!("{FORK}[base]\ncommit = \"{}\"\n{BRANCH}", base.trim());
+    fs::write(setting.root().join("patches/f/fork.toml"), with_base).unwrap();
+    refused("which is shallow");
+}
+
+#[test]
+fn a_shallow_remote_is_told_apart_from_one_that_cannot_be_reached() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let (up, whole) = (setting.remote("up"), setting.remote("whole"));
+    fs::rename(&up, &whole).unwrap();
+    git(
+        &whole,
+        &["clone", "-q", "--depth", "1", &format!("file://{}", whole.display()), up.to_str().unwrap()],
+    );
+    let output = setting.sync(&[]);
+    let told = text(&output.stderr);
+    assert_ne!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("shallow"), "{told}");
+    fs::remove_dir_all(&up).unwrap();
+    let output = setting.sync(&[]);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert!(told.contains("cannot fetch `https://example.org/up/name`"), "{told}");
+}
+
+#[test]
+fn a_partial_copy_works_until_a_missing_file_is_needed_and_then_says_which() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let mirrors = setting.mirrors(&["--filter=blob:none"]);
+    let mirrors = ["--mirror-root", mirrors.to_str().unwrap()];
+    // On the base and past a commit that touches other files nothing has to be read.
+    let output = setting.sync(&[&mirrors[..], &["--onto", "base"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = setting.sync(&mirrors);
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    assert!(told.contains("partial"), "{told}");
+}
+
+#[test]
+fn what_reads_as_an_option_is_a_name_like_any_other() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let marker = setting.folder.path().join("ran");
+    let option = format!("--upload-pack=touch {}", marker.display());
+    let output = setting.sync(&["--onto", &format!("={option}")]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let output = setting.sync(&[&format!("--onto={option}")]);
+    assert!(text(&output.stderr).contains("no tag, branch or commit"), "{}", text(&output.stderr));
+    for (from, to) in [
+        ("https://example.org/up/name", option.as_str()),
+        ("https://example.org/up/name", "ext::sh -c touch% ran/x"),
+        ("branch = \"main\"\ntag", &format!("branch = \"{option}\"\ntag")),
+    ] {
+        let file = format!("{FORK}{BRANCH}").replacen(from, to, 1);
+        fs::write(setting.root().join("patches/f/fork.toml"), file).unwrap();
+        let output = setting.sync(&[]);
+        assert_eq!(output.status.code(), Some(2), "{to}: {}", text(&output.stderr));
+    }
+    assert!(!marker.exists());
+}
+
+#[test]
+fn a_patch_that_leaves_the_tree_or_touches_git_is_refused() {
+    for path in ["../outside", ".git/hooks/post-checkout", "sub/.GIT/config"] {
+        let stack = "[stack]\nkind = \"folder\"\norder = \"number\"\n";
+        let setting = Setting::new("");
+        let base = git(&setting.remote("up"), &["rev-parse", "v1"]);
+        let file = format!("{FORK}[base]\ncommit = \"{}\"\n{stack}", base.trim());
+        fs::write(setting.root().join("patches/f/fork.toml"), file).unwrap();
+        let patch = format!(
+            "diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
+        );
+        fs::write(setting.root().join("patches/f/0001-x.patch"), patch).unwrap();
+        let output = setting.sync(&[]);
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{path}: {told}");
+        assert!(told.contains("0001-x.patch"), "{told}");
+    }
+}
