@@ -153,6 +153,7 @@ fn a_history_without_the_base_is_refused_with_how_to_deepen_it() {
 fn a_shallow_remote_is_told_apart_from_one_that_cannot_be_reached() {
     let setting = Setting::new(&format!("{FORK}{BRANCH}"));
     let (up, whole) = (setting.remote("up"), setting.remote("whole"));
+    fs::create_dir_all(whole.parent().unwrap()).unwrap();
     fs::rename(&up, &whole).unwrap();
     git(
         &whole,

@@ -21,8 +21,8 @@ use super::{
 pub use base::BaseSpec;
 pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
 pub use generated::GeneratedSpec;
-pub use registry::RegistrySpec;
 pub use push::{PushSpec, is_branch_name};
+pub use registry::RegistrySpec;
 pub use stack::{CrateQueue, PatchOrder, StackSpec, VendoredCopy, VendoredPatches};
 pub use upstream::UpstreamSpec;
 
@@ -57,8 +57,18 @@ pub struct ForkSpec {
     pub push: Option<PushSpec>,
 }
 
-const ROOT: Keys =
-    Keys::new(&["summary", "upstream", "base", "stack", "generated", "inventory", "registry", "builds-on", "consumers", "push"]);
+const ROOT: Keys = Keys::new(&[
+    "summary",
+    "upstream",
+    "base",
+    "stack",
+    "generated",
+    "inventory",
+    "registry",
+    "builds-on",
+    "consumers",
+    "push",
+]);
 
 /// Reads the spec of the fork `name` below the repository root.
 ///

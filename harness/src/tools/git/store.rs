@@ -133,7 +133,8 @@ impl StoreError {
     /// What to try.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Object { source, .. } if source.code() == git2::ErrorCode::NotFound => Some(
+            Self::Object { source, .. }
+                if source.code() == git2::ErrorCode::NotFound || source.class() == git2::ErrorClass::Odb => Some(
                 "the repository is a shallow or partial copy: fetch it whole (`git fetch --unshallow`), or drop --mirror-root"
                     .to_owned(),
             ),
@@ -157,14 +158,7 @@ impl Store {
             Repository::init_bare(path).map_err(|error| failed(error.into()))?;
         }
         write_borrowed(path, borrow).map_err(|error| failed(error.into()))?;
-        let repo = Repository::open_bare(path).map_err(|error| failed(error.into()))?;
-        Ok(Self {
-            repo,
-            entries: RefCell::default(),
-            known: RefCell::default(),
-            contests: RefCell::default(),
-            mergers: RefCell::default(),
-        })
+        Self::open_existing(path)
     }
 
     /// Opens a repository that is there already, exactly as it is.
@@ -172,9 +166,17 @@ impl Store {
     /// # Errors
     /// When it is no repository.
     pub fn open_existing(path: &Path) -> Result<Self, StoreError> {
+        // A partial copy lacks files that a tree may name all the same.
+        git2::opts::strict_object_creation(false);
         let repo = Repository::open_bare(path)
             .map_err(|error| StoreError::Open { path: path.to_owned(), source: error.into() })?;
-        Ok(Self { repo, entries: RefCell::default(), known: RefCell::default() })
+        Ok(Self {
+            repo,
+            entries: RefCell::default(),
+            known: RefCell::default(),
+            contests: RefCell::default(),
+            mergers: RefCell::default(),
+        })
     }
 
     /// The store's folder.
@@ -211,11 +213,15 @@ impl Store {
     /// # Errors
     /// When history is missing.
     pub fn is_ancestor(&self, ancestor: CommitId, descendant: CommitId) -> Result<bool, StoreError> {
-        Ok(ancestor == descendant
-            || self
-                .repo
-                .graph_descendant_of(descendant.oid(), ancestor.oid())
-                .map_err(|e| failed(format!("follow history from {descendant} to {ancestor}"), e))?)
+        if ancestor == descendant {
+            return Ok(true);
+        }
+        match self.repo.graph_descendant_of(descendant.oid(), ancestor.oid()) {
+            Ok(found) => Ok(found),
+            // libgit2 looks for the parents beyond the end of a shallow history.
+            Err(_) if self.is_shallow() && self.has(descendant) => Ok(false),
+            Err(error) => Err(failed(format!("follow history from {descendant} to {ancestor}"), error)),
+        }
     }
 
     /// The best common ancestor of two commits.
@@ -225,7 +231,11 @@ impl Store {
     pub fn merge_base(&self, one: CommitId, other: CommitId) -> Result<Option<CommitId>, StoreError> {
         match self.repo.merge_base(one.oid(), other.oid()) {
             Ok(base) => Ok(Some(CommitId::of(base))),
-            Err(error) if error.code() == git2::ErrorCode::NotFound && self.has(one) && self.has(other) => {
+            Err(error)
+                if (error.code() == git2::ErrorCode::NotFound || self.is_shallow())
+                    && self.has(one)
+                    && self.has(other) =>
+            {
                 Ok(None)
             }
             Err(error) => Err(failed(format!("find a common ancestor of {one} and {other}"), error)),
