@@ -135,6 +135,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        build::{Provenance, digest::digest_of},
+        verdict::{CellStatus, Verdict},
+    };
 
     fn candidate() -> Candidate {
         Candidate {
@@ -164,6 +168,34 @@ mod tests {
         }
         let without = Candidate { patches: Vec::new(), ..candidate() };
         assert!(!without.is_named_in(&json!({"patches": []})));
+    }
+
+    #[test]
+    fn only_a_record_that_passed_as_a_whole_and_was_not_edited_proves_its_candidate() {
+        let folder = tempfile::tempdir().unwrap();
+        let inputs = json!({"sources": [{"commit": "1".repeat(40)}]});
+        let (mut record, _) = report::tests::passing();
+        let build = |digest: String| Provenance { digest, inputs: inputs.clone(), log: Value::Null };
+        record.builds.insert(record.candidate.clone(), build(digest_of(&inputs)));
+        let found = |name: &str, record: &report::Report, candidate: &Candidate| {
+            let reports = folder.path().join(name);
+            fs::create_dir_all(reports.join("run")).unwrap();
+            fs::write(reports.join("run/report.json"), record.to_json()).unwrap();
+            find_proof(&reports, candidate)
+        };
+        let proof = found("passed", &record, &candidate()).unwrap();
+        assert_eq!(proof.gate.candidate_digest(), digest_of(&inputs));
+        let other = Candidate { head: "3".repeat(40).parse().unwrap(), ..candidate() };
+        assert_eq!(found("other", &record, &other), None);
+        let mut failed = record.clone();
+        failed.verdict = Verdict::Fail;
+        let mut filtered = record.clone();
+        filtered.cells[0].status = CellStatus::Deselected;
+        let mut edited = record;
+        edited.builds.insert(edited.candidate.clone(), build("0".repeat(64)));
+        for (name, record) in [("failed", failed), ("filtered", filtered), ("edited", edited)] {
+            assert_eq!(found(name, &record, &candidate()), None, "{name}");
+        }
     }
 
     #[test]

@@ -537,7 +537,7 @@ fn headline(report: &Report) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
@@ -595,7 +595,7 @@ mod tests {
         ]
     }
 
-    fn passing() -> (Report, Vec<PlannedCell>) {
+    pub(crate) fn passing() -> (Report, Vec<PlannedCell>) {
         let cells = plan(SOUND, LOST, "patched");
         (Report::new(input("patched"), &cells, &decide(&cells)), cells)
     }

@@ -98,6 +98,10 @@ impl MergeError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Store(error) => error.hint(),
+            Self::Git { source, .. } if source.stderr_tail().contains("unable to read") => Some(
+                "the repository is a partial copy: fetch its files (`git fetch --refetch --no-filter`), or drop --mirror-root"
+                    .to_owned(),
+            ),
             _ => Some(format!(
                 "git {OLDEST_GIT} or later is needed, and every file that both sides changed must be in the repository"
             )),

@@ -131,6 +131,8 @@ pub fn fetch(store: &Store, name: &str, address: &str) -> Result<RemoteRefs, Mir
             "--quiet",
             "--prune",
             "--no-tags",
+            // Without it git leaves out the branches of a shallow remote, and says nothing.
+            "--update-shallow",
             "--no-recurse-submodules",
             "--no-write-fetch-head",
             "--",
