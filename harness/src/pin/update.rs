@@ -325,12 +325,12 @@ fn set_branch(store: &Store, head: CommitId) -> Result<(), StoreError> {
     if let Some(old) = old.filter(|old| *old != head) {
         let backup = format!("refs/regraft/backup/regraft/pins/{old}");
         if store.named(&backup)?.is_none() {
-            store.set_ref(&backup, None, old)?;
+            store.lead_ref(&backup, None, old)?;
         }
     }
     match old == Some(head) {
         true => Ok(()),
-        false => store.set_ref(PINS_BRANCH, old, head),
+        false => store.lead_ref(PINS_BRANCH, old, head),
     }
 }
 

@@ -66,7 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// When it leads elsewhere by now, or cannot be written.
-    pub fn set_ref(&self, name: &str, old: Option<CommitId>, new: CommitId) -> Result<(), StoreError> {
+    pub fn lead_ref(&self, name: &str, old: Option<CommitId>, new: CommitId) -> Result<(), StoreError> {
         let message = "regraft";
         match old {
             Some(old) => self.repo.reference_matching(name, new.oid(), true, old.oid(), message).map(drop),
