@@ -329,6 +329,7 @@ fn content(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding
     let of_reference = reference.map(|r| signals(cell, r));
     signals(cell, o)
         .into_iter()
+        .filter(|signal| !is_allowed(cell, signal.code))
         .map(|signal| {
             let shared = of_reference.as_ref().is_some_and(|s| s.iter().any(|s| s.code == signal.code));
             let (severity, remark) = match (o.role, &of_reference) {
@@ -351,6 +352,14 @@ fn content(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding
             )
         })
         .collect()
+}
+
+/// Whether a prompt's right answer sets a signal off, by the name that its `allow` list has for the same thing in a text: a
+/// row of zero bytes is many equal ids.
+fn is_allowed(cell: &Cell, code: &str) -> bool {
+    let Probe::Task { allow, .. } = &cell.probe else { return false };
+    let name = if code == "repeated-id" { "run" } else { code };
+    allow.iter().any(|allowed| allowed == name)
 }
 
 /// Start, length and id of the longest run of one id.

@@ -44,12 +44,13 @@ fn card_text(card: &ScoreCard) -> String {
         line(format!("without the tiers {}: these figures are not the gate's", card.without.join(", ")));
     }
     line(format!(
-        "{:<26} {:<13} {:<10} {:<9} {:<8} {:>8} {:>8} {:>8} {:>7}  cause named most",
+        "{:<26} {:<13} {:<10} {:<9} {:<8} {:>8} {:>8} {:>8} {:>7}  cause named at the strongest",
         "fault", "root cause", "put into", "tier", "split", "weak", "middle", "strong", "bound"
     ));
     for k in &card.kinds {
         let at = |s: Strength| k.strengths.get(&s).map_or("—".to_owned(), |r| counts(*r));
-        let cause = k.causes.iter().max_by_key(|(_, n)| **n).map_or("—", |(cause, _)| cause.as_str());
+        let most = k.causes.iter().max_by_key(|(_, n)| **n).map(|(cause, _)| cause.as_str());
+        let cause = k.cause_at_strongest.as_deref().or(most).unwrap_or("—");
         let split = match k.split {
             selftest::Split::Tuned => "tuned",
             selftest::Split::HeldOut => "held out",

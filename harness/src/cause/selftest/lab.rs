@@ -38,6 +38,15 @@ pub(super) enum Stop {
     Never,
 }
 
+/// How far the cause of a divergence is looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Explain {
+    /// By its pattern alone.
+    ByPattern,
+    /// Also by imitating faults, as a gate does: a dozen scorings more.
+    ByImitation,
+}
+
 /// What the gate says of a candidate.
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,
@@ -55,6 +64,7 @@ pub(super) struct Lab<'a> {
     thresholds: &'a Thresholds,
     tiers: Tiers,
     folders: usize,
+    pub(super) explain: Explain,
 }
 
 pub(super) fn options(log_dir: &Path) -> ObserveOptions {
@@ -84,6 +94,7 @@ impl<'a> Lab<'a> {
             thresholds,
             tiers,
             folders: 0,
+            explain: Explain::ByPattern,
         })
     }
 
@@ -178,9 +189,9 @@ impl<'a> Lab<'a> {
                 seen
             }
         };
-        let thresholds = match variant {
-            Variant::BFloat => &self.thresholds.for_half_precision(),
-            _ => self.thresholds,
+        let thresholds = &match variant {
+            Variant::BFloat => self.thresholds.for_half_precision(),
+            _ => self.thresholds.clone(),
         };
         let mut seen = CellObservations {
             candidate: Some(candidate),
@@ -195,6 +206,20 @@ impl<'a> Lab<'a> {
                 let scoring = Scoring { forced: &forced, want: Wanted::Likelihood };
                 let observation = self.reference.score(cell, by, &sound, &scoring).map_err(Box::new)?;
                 seen.free_texts.push(FreeTextScoring { of, by, observation });
+            }
+        }
+        if self.explain == Explain::ByImitation && diagnosis::wants_imitations(cell, &seen, thresholds) {
+            let forced = seen.reference.as_ref().and_then(|o| o.measured.as_ref()).map(ForcedIds::of);
+            for (name, fault) in diagnosis::imitations() {
+                let Some(forced) = &forced else { break };
+                let folder = self.with_fault(variant, seed, &fault)?;
+                let scoring = Scoring { forced, want: Wanted::Rows };
+                let imitation =
+                    self.reference.score(cell, Role::Reference, &folder, &scoring).map_err(Box::new)?;
+                self.forget(&folder);
+                if imitation.measured.is_some() {
+                    seen.imitations.insert(name.to_owned(), imitation);
+                }
             }
         }
         let judgement = judge_cell_with(cell, &seen, thresholds, &self.tiers);

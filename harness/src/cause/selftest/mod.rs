@@ -133,7 +133,7 @@ pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreC
         for fault in texts::FAULTS.iter().filter(|f| wanted(f.name)) {
             scores.push(score_text(fault, request, &tiers));
         }
-        for kind in CLEAN.iter().filter(|k| wanted(k.name)) {
+        for kind in CLEAN.iter().filter(|k| wanted(&format!("clean-{}", k.name))) {
             benign.push(score_clean(kind, request, &tiers));
         }
         Ok(())
@@ -225,6 +225,7 @@ fn score_kind(
     let seeds = if request.extent == Extent::Quick { 1 } else { CHECKPOINTS };
     let mut causes: BTreeMap<String, u64> = BTreeMap::new();
     let mut strengths = BTreeMap::new();
+    let mut named = Vec::new();
     for strength in Strength::ALL {
         let (mut caught, mut of) = (0, 0);
         for (variant, seed) in kind.variants.iter().flat_map(|v| (1..=seeds).map(move |seed| (*v, seed))) {
@@ -237,9 +238,16 @@ fn score_kind(
                     lab.write(&checkpoint)?
                 }
             };
+            // Naming causes by imitation costs more than seeing the fault, so it is done once a kind, at its plainest.
+            let explained = strength == Strength::Strong && of == 0;
+            lab.explain = if explained { lab::Explain::ByImitation } else { lab::Explain::ByPattern };
             let outcome = lab.judge(kind.name, &cells, variant, seed, &folder, lab::Stop::AtFirstFailure)?;
+            lab.explain = lab::Explain::ByPattern;
             lab.forget(&folder);
             of += 1;
+            if explained {
+                named.clone_from(&outcome.causes);
+            }
             caught += u64::from(outcome.verdict == Verdict::Fail);
             for cause in outcome.causes {
                 *causes.entry(cause).or_insert(0) += 1;
@@ -256,6 +264,7 @@ fn score_kind(
         middle: strengths[&Strength::Middle],
         strengths,
         causes,
+        cause_at_strongest: (!named.is_empty()).then(|| named.join(", ")),
     })
 }
 
@@ -496,6 +505,7 @@ fn score_text(fault: &TextFault, request: &SelftestRequest<'_>, tiers: &Tiers) -
         middle: strengths[&Strength::Middle],
         strengths,
         causes,
+        cause_at_strongest: None,
     }
 }
 
@@ -560,6 +570,14 @@ mod tests {
             let score = score_clean(kind, &request, &Tiers::all());
             assert_eq!(score.passed, score.of, "{}: {:?}", score.name, score.first_alarm);
         }
+        // What a prompt allows is an alarm at a prompt that does not allow it.
+        let zeros = format!("The bytes of the file are {}.", "00 ".repeat(20));
+        let of = |allow: &[&str]| {
+            let cell = text_cell("Show the bytes.", &[], allow);
+            alarm(&cell, &zeros, "The bytes are 01 02 03.", &request.thresholds, &Tiers::all())
+        };
+        assert!(of(&["run", "period", "one-word", "compression"]).is_none());
+        assert!(of(&[]).unwrap().0.contains("repeated-id"));
     }
 
     #[test]

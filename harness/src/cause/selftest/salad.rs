@@ -17,7 +17,7 @@ use crate::{
     event::EventSink,
     judge::{
         CellObservations, Severity, Subject,
-        free_text::{self, FreeTextScoring},
+        free_text::FreeTextScoring,
         free_texts_of, judge_cell, judge_cell_with,
         tier::{Tier, Tiers},
     },
@@ -95,6 +95,7 @@ pub(super) fn score(
             middle: strengths[&Strength::Middle],
             strengths,
             causes,
+            cause_at_strongest: None,
         });
     }
     let change = tie(request, &mut bench, &cells, &own, &model.path)?;
@@ -131,12 +132,11 @@ fn told(
     };
     let tiers: Vec<Tier> =
         [Tier::FreeText].into_iter().filter(|tier| !request.without.contains(tier)).collect();
-    // That the text's ids are not the greedy ones is no merit here: only that it reads as noise.
+    // Which of the tier's two rules it was is told as the cause: noise, or ids that are not the greedy ones.
     Ok(judge_cell_with(cell, &seen, &request.thresholds, &Tiers::only(&tiers))
         .findings
         .into_iter()
         .filter(|f| f.subject == Subject::Candidate && f.severity == Severity::Error)
-        .filter(|f| f.code == free_text::UNLIKELY)
         .map(|f| f.code)
         .collect())
 }

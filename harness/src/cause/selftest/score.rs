@@ -66,6 +66,8 @@ pub struct KindScore {
     pub strengths: BTreeMap<Strength, Rate>,
     /// Causes that the judge named, with how often.
     pub causes: BTreeMap<String, u64>,
+    /// What it named at the strongest, where it could imitate faults as a gate does.
+    pub cause_at_strongest: Option<String>,
 }
 
 /// Something that is no fault.
@@ -242,6 +244,7 @@ mod tests {
             middle: Rate::default(),
             strengths: Strength::ALL.into_iter().map(|s| (s, Rate::new(caught, 4))).collect(),
             causes: BTreeMap::new(),
+            cause_at_strongest: None,
         };
         let benign = |passed| BenignScore {
             name: "b".into(),
