@@ -83,7 +83,13 @@ pub fn lines_of(bytes: &[u8]) -> Vec<&[u8]> {
     }
 }
 
+/// How many bytes of a file git looks at to tell whether it is binary.
+const LOOKED_AT_BYTES: usize = 8000;
+
 fn line_count(bytes: &[u8]) -> usize {
+    if bytes.iter().take(LOOKED_AT_BYTES).any(|byte| *byte == 0) {
+        return 0;
+    }
     let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
     ends + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }

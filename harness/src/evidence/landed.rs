@@ -27,7 +27,8 @@ pub struct Touching {
     pub changes: Vec<PathChange>,
 }
 
-/// The commits of `history` (oldest first, `base` before the first) that touch a path which the stack touches.
+/// The commits of `history` (oldest first, `base` before the first) that touch a path which the stack touches, or one of
+/// `also`.
 ///
 /// # Errors
 /// When a tree is missing.
@@ -36,8 +37,9 @@ pub fn touching(
     base: TreeId,
     history: &[Milestone],
     steps: &[Step],
+    also: &[PathChange],
 ) -> Result<Vec<Touching>, StoreError> {
-    let paths = steps.iter().flat_map(|step| step.changes.iter().map(|change| &change.path));
+    let paths = steps.iter().flat_map(|step| &step.changes).chain(also).map(|change| &change.path);
     let watch: Watch = paths.collect();
     let mut before = base;
     let mut touching = Vec::new();

@@ -229,6 +229,8 @@ pub struct AccidentalRevert {
     pub symbols: Vec<String>,
     /// Where, as `path:line` in the file before the patch.
     pub places: Vec<String>,
+    /// The later patch of the stack that puts all these lines back.
+    pub restored_by: Option<usize>,
 }
 
 /// The proof that a patch repairs an earlier one.
@@ -265,6 +267,15 @@ pub struct ConditionReport {
     pub why: String,
     /// How deep it stands in `any` and `all`.
     pub depth: usize,
+    /// How many conditions it combines; 0 for a plain one.
+    pub parts: usize,
+}
+
+impl ConditionReport {
+    /// Whether it combines others.
+    pub fn is_combination(&self) -> bool {
+        self.parts > 0
+    }
 }
 
 /// The declared proof that a patch's feature still works.

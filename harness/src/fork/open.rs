@@ -38,6 +38,18 @@ pub struct Fork {
     pub base: Milestone,
 }
 
+/// The objects and refs of a fork and its upstream, whether or not they share any history.
+pub struct Parts {
+    /// What `fork.toml` says.
+    pub spec: ForkSpec,
+    /// The objects of upstream and fork.
+    pub store: Store,
+    /// Upstream's branches and tags.
+    pub upstream: RemoteRefs,
+    /// The newest commit of the fork's branch, for a stack read from a branch.
+    pub head: Option<CommitId>,
+}
+
 /// Opens a fork.
 ///
 /// # Errors
@@ -48,6 +60,27 @@ pub fn open_fork(
     source: &Source,
     events: &dyn EventSink,
 ) -> Result<Fork, ForkError> {
+    let Parts { spec, store, upstream, head } = open_parts(root, spec, source, events)?;
+    let base = match (&spec.base, head) {
+        (Some(base), _) => checked_base(&store, &spec, base, &upstream)?,
+        (None, head) => match (&spec.stack, head) {
+            (StackSpec::Vendored(copy), Some(head)) => nearest_base(&store, &spec, copy, head, &upstream)?,
+            _ => shared_base(&store, &spec, head, &upstream)?,
+        },
+    };
+    Ok(Fork { spec, store, upstream, head, base })
+}
+
+/// Brings a fork's objects and refs together, without a look at its base.
+///
+/// # Errors
+/// When a repository or the fork's branch is missing.
+pub fn open_parts(
+    root: &Path,
+    spec: ForkSpec,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<Parts, ForkError> {
     let address = &spec.upstream.repository;
     let of_fork = match &spec.stack {
         StackSpec::Branch { repository, .. } => Some(repository),
@@ -83,14 +116,7 @@ pub fn open_fork(
         }
         _ => None,
     };
-    let base = match (&spec.base, head) {
-        (Some(base), _) => checked_base(&store, &spec, base, &upstream)?,
-        (None, head) => match (&spec.stack, head) {
-            (StackSpec::Vendored(copy), Some(head)) => nearest_base(&store, &spec, copy, head, &upstream)?,
-            _ => shared_base(&store, &spec, head, &upstream)?,
-        },
-    };
-    Ok(Fork { spec, store, upstream, head, base })
+    Ok(Parts { spec, store, upstream, head })
 }
 
 /// The folder of a fork's object store.

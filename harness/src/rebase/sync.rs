@@ -236,17 +236,67 @@ pub fn forecast_whole(
     source: &Source,
     events: &dyn EventSink,
 ) -> Result<Forecasted, SyncError> {
+    match open_stack(root, spec, onto, source, events)? {
+        Opened::Here(opened) => forecast_opened(*opened, onto, events),
+        Opened::Forecasted(whole) => Ok(*whole),
+    }
+}
+
+/// A fork with its stack, opened but not yet forecast.
+pub struct OpenedStack {
+    /// The fork.
+    pub fork: Fork,
+    /// Its stack.
+    pub stack: PatchStack,
+    /// The commit to go to; for [`Onto::Frontier`] the one from which the frontier is looked for.
+    pub onto: CommitId,
+}
+
+/// What opening a fork gives.
+pub enum Opened {
+    /// A stack to be forecast.
+    Here(Box<OpenedStack>),
+    /// A queue on the sources that its crate carries: there is nothing to go to, so the forecast is done.
+    Forecasted(Box<Forecasted>),
+}
+
+/// Opens a fork and reads its stack.
+///
+/// # Errors
+/// See [`SyncError`].
+pub fn open_stack(
+    root: &Path,
+    spec: ForkSpec,
+    onto: &Onto,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<Opened, SyncError> {
     events.emit(Event::StepStarted { step: format!("forecast {}", spec.name) });
     if let (StackSpec::CrateQueue(queue), Some(base), Source::Remotes) = (&spec.stack, &spec.base, source)
         && names_base(base, onto)
     {
         let (queue, base) = (queue.clone(), base.clone());
-        return forecast_on_carried_base(root, spec, &base, &queue, events);
+        let whole = forecast_on_carried_base(root, spec, &base, &queue, events)?;
+        return Ok(Opened::Forecasted(Box::new(whole)));
     }
     let fork = open_fork(root, spec, source, events)?;
     let stack = read_stack(root, &fork)?;
+    let onto = resolve(&fork, onto)?;
+    Ok(Opened::Here(Box::new(OpenedStack { fork, stack, onto })))
+}
+
+/// Forecasts an opened stack.
+///
+/// # Errors
+/// See [`SyncError`]; conflicts are part of the forecast.
+pub fn forecast_opened(
+    opened: OpenedStack,
+    onto: &Onto,
+    events: &dyn EventSink,
+) -> Result<Forecasted, SyncError> {
+    let OpenedStack { fork, stack, onto: commit } = opened;
     let replayed = replay_stack(&fork.store, fork.base.commit, fork.base.tree, &stack, events)?;
-    let mut way = target(&fork, resolve(&fork, onto)?)?;
+    let mut way = target(&fork, commit)?;
     let mut outcome = forecast(&fork.store, &replayed, &way)?;
     if *onto == Onto::Frontier && outcome.frontier.commit != way.onto.commit {
         way = target(&fork, outcome.frontier.commit)?;

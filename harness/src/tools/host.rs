@@ -63,6 +63,12 @@ pub fn variable(name: &str) -> Option<String> {
     env::var(name).ok()
 }
 
+/// Differs between builds of this program: size and time of its file.
+pub fn program_stamp() -> Option<String> {
+    let file = fs::metadata(env::current_exe().ok()?).ok()?;
+    Some(format!("{} {:?}", file.len(), file.modified().ok()?))
+}
+
 fn cpu_name() -> Option<String> {
     if cfg!(target_os = "macos") {
         return sysctl("machdep.cpu.brand_string");

@@ -5,9 +5,8 @@ use std::path::Path;
 use harness::{
     config::{fork::fork_names, load_fork},
     event::EventSink,
-    evidence::{render, report::ForkReport, report_fork},
+    evidence::{EvidenceError, render, report::ForkReport, report_fork},
     fork::{open::Source, target::Onto},
-    rebase::sync::SyncError,
 };
 use serde::Serialize;
 
@@ -30,9 +29,26 @@ pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -
     }
     match args.format {
         ReportFormat::Json => Document::new("patch-report", 1, Reports { forks }).print()?,
-        _ => print_text(&forks.iter().map(render::table).collect::<Vec<_>>().join("\n"))?,
+        ReportFormat::Markdown => print_text(&joined(&forks, render::markdown))?,
+        ReportFormat::Text => match &args.explain {
+            Some(query) => print_text(&explained(&forks, query)?)?,
+            None => print_text(&joined(&forks, render::table))?,
+        },
     }
     Ok(Exit::Pass)
+}
+
+fn joined(forks: &[ForkReport], text: impl Fn(&ForkReport) -> String) -> String {
+    forks.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn explained(forks: &[ForkReport], query: &str) -> Result<String, Failure> {
+    let cases: Vec<String> = forks.iter().filter_map(|fork| render::explanation(fork, query)).collect();
+    if cases.is_empty() {
+        let hint = "name a number, the begin of a commit's id, a file, or a part of a subject".to_owned();
+        return Err(Failure::new(Exit::Usage, format!("no patch is meant by `{query}`"), Some(hint)));
+    }
+    Ok(cases.join("\n"))
 }
 
 #[derive(Serialize)]
@@ -44,7 +60,7 @@ struct Reports {
 #[derive(Debug)]
 struct ForkFailure {
     name: String,
-    error: SyncError,
+    error: EvidenceError,
 }
 
 impl std::fmt::Display for ForkFailure {
@@ -59,7 +75,7 @@ impl std::error::Error for ForkFailure {
     }
 }
 
-fn failure(name: &str, error: SyncError) -> Failure {
+fn failure(name: &str, error: EvidenceError) -> Failure {
     let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
     let hint = error.hint();
     Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)

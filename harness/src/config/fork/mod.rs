@@ -5,6 +5,7 @@ mod consumers;
 mod generated;
 mod push;
 mod registry;
+mod retirement;
 mod stack;
 mod upstream;
 
@@ -23,6 +24,7 @@ pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
 pub use generated::GeneratedSpec;
 pub use push::{PushSpec, is_branch_name};
 pub use registry::RegistrySpec;
+pub use retirement::{Condition, PatchSpec, Probe};
 pub use stack::{CrateQueue, PatchOrder, StackSpec, VendoredCopy, VendoredPatches};
 pub use upstream::UpstreamSpec;
 
@@ -30,7 +32,7 @@ const PATCHES: &str = "patches";
 const FILE: &str = "fork.toml";
 
 /// One fork, as `fork.toml` describes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ForkSpec {
     /// The fork's name: the name of its folder below `patches/`.
     pub name: String,
@@ -55,6 +57,10 @@ pub struct ForkSpec {
     pub consumers: Vec<ConsumerSpec>,
     /// Where its result is pushed to; nowhere when absent.
     pub push: Option<PushSpec>,
+    /// What is declared about single patches.
+    pub patches: Vec<PatchSpec>,
+    /// When the whole fork can go.
+    pub retirement: Option<Condition>,
 }
 
 const ROOT: Keys = Keys::new(&[
@@ -68,6 +74,8 @@ const ROOT: Keys = Keys::new(&[
     "builds-on",
     "consumers",
     "push",
+    "patch",
+    "retirement",
 ]);
 
 /// Reads the spec of the fork `name` below the repository root.
@@ -129,6 +137,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
         Some(table) => push::read(&table).map(Some),
         None => Some(None),
     };
+    let (patches, retirement) = (retirement::read_patches(&root), retirement::read_retirement(&root));
     if !root.has("stack") {
         root.problem(root.span(), "the file lacks `stack`");
     }
@@ -162,6 +171,8 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             builds_on,
             consumers: consumers?,
             push: push?,
+            patches: patches?,
+            retirement: retirement?,
         })
     })();
     document.finish(spec)

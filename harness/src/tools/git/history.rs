@@ -52,7 +52,7 @@ impl<'p> FromIterator<&'p TreePath> for Watch {
 
 impl Store {
     /// The runs of lines in which two blobs differ, as git's own diff without context sees them; a side that is not
-    /// there counts as empty. Binary files give one run that stands for everything.
+    /// there counts as empty. Binary files have no lines.
     ///
     /// # Errors
     /// When a blob is missing.
@@ -65,7 +65,7 @@ impl Store {
         let find = |id: EntryId| self.repo.find_blob(id.oid()).map_err(|e| failed(doing(), e));
         let (old, new) = (old.map(find).transpose()?, new.map(find).transpose()?);
         let mut options = git2::DiffOptions::new();
-        options.context_lines(0).interhunk_lines(0).indent_heuristic(true).force_text(true);
+        options.context_lines(0).interhunk_lines(0).indent_heuristic(true);
         let mut blocks = Vec::new();
         let mut seen = |_: git2::DiffDelta<'_>, hunk: git2::DiffHunk<'_>| {
             blocks.push(LineBlock {
@@ -143,6 +143,30 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// A commit and its ancestors along first parents, newest first; ends early where the history at hand is cut off.
+    ///
+    /// # Errors
+    /// When the commit itself is missing.
+    pub fn first_parents(&self, head: CommitId) -> Result<Vec<CommitId>, StoreError> {
+        let mut commits = Vec::new();
+        let mut next =
+            Some(self.repo.find_commit(head.oid()).map_err(|e| failed(format!("read commit {head}"), e))?);
+        while let Some(commit) = next {
+            commits.push(CommitId::of(commit.id()));
+            next = commit.parent(0).ok();
+        }
+        Ok(commits)
+    }
+
+    /// `tree` with the folder at `path` replaced by another tree.
+    ///
+    /// # Errors
+    /// When a tree is missing or cannot be written.
+    pub fn with_folder(&self, tree: TreeId, path: &TreePath, folder: TreeId) -> Result<TreeId, StoreError> {
+        let entry = Entry { id: EntryId::of(folder.oid()), mode: FOLDER };
+        self.edited_tree(tree, &BTreeMap::from([(path.clone(), Some(entry))]))
     }
 
     /// Every file and submodule below a tree, with its entry.
