@@ -9,7 +9,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::tools::git::ids::CommitId;
+use super::identity;
+use crate::{
+    rebase::{forecast::PatchFate, sync::Forecasted},
+    tools::git::{ids::CommitId, store::StoreError},
+};
 
 /// One finished sync of one fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +24,25 @@ pub struct SyncRecord {
     pub patches: BTreeSet<String>,
     /// Those that met a conflict.
     pub conflicted: BTreeSet<String>,
+}
+
+impl SyncRecord {
+    /// The record of a stack that has gone to where it was forecast to go.
+    ///
+    /// # Errors
+    /// When a patch's commit is missing.
+    pub fn of(whole: &Forecasted) -> Result<Self, StoreError> {
+        let mut record =
+            Self { onto: whole.target.onto.commit, patches: BTreeSet::new(), conflicted: BTreeSet::new() };
+        for (step, patch) in whole.replayed.steps.iter().zip(&whole.forecast.patches) {
+            let key = identity::key_of(&whole.store, &whole.stack, step)?;
+            if matches!(patch.fate, PatchFate::Conflicted | PatchFate::Blocked) {
+                record.conflicted.insert(key.clone());
+            }
+            record.patches.insert(key);
+        }
+        Ok(record)
+    }
 }
 
 /// Why the record cannot be used.

@@ -43,7 +43,11 @@ pub fn upstream_branch(whole: &Forecasted, step: &Step) -> Result<Option<Upstrea
     );
     let commit = store.write_commit(tree, &[onto.commit], &author, &message)?;
     let branch = format!("upstream/{:04}-{}", step.number, slug(&step.subject));
-    store.set_ref(&format!("refs/heads/{branch}"), commit)?;
+    let name = format!("refs/heads/{branch}");
+    let old = store.named(&name)?;
+    if old != Some(commit) {
+        store.lead_ref(&name, old, commit)?;
+    }
     Ok(Some(UpstreamBranch { branch, commit }))
 }
 

@@ -48,6 +48,15 @@ pub fn identity(
     })
 }
 
+/// The key by which a patch is known again.
+///
+/// # Errors
+/// When its commit is missing.
+pub fn key_of(store: &Store, stack: &PatchStack, step: &Step) -> Result<String, StoreError> {
+    let (author, _) = author_and_message(store, stack, step)?;
+    Ok(key(author.as_ref(), &step.subject, step.file.as_deref()))
+}
+
 /// Author and message of a patch, from its mail or its commit.
 ///
 /// # Errors

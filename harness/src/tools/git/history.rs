@@ -224,17 +224,6 @@ impl Store {
             message: text(commit.message_bytes()),
         })
     }
-
-    /// Lets a ref of the store, such as `refs/heads/name`, lead to a commit.
-    ///
-    /// # Errors
-    /// When the name is no ref's name or the disk says no.
-    pub fn set_ref(&self, name: &str, commit: CommitId) -> Result<(), StoreError> {
-        self.repo
-            .reference(name, commit.oid(), true, "")
-            .map(drop)
-            .map_err(|e| failed(format!("let {name} lead to {commit}"), e))
-    }
 }
 
 const FOLDER: u32 = 0o040_000;
