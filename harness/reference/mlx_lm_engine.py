@@ -62,6 +62,7 @@ class Engine:
             "detokenize": self.detokenize,
             "generate": self.generate,
             "score": self.score,
+            "time": self.time,
             "memory": self.memory,
             "shutdown": lambda _request: {"result": "bye"},
         }
@@ -69,7 +70,7 @@ class Engine:
             raise Refusal("bad-request", f"unknown request {op!r}")
         if op != "hello" and not self.greeted:
             raise Refusal("bad-request", f"{op} came before hello")
-        if op in ("tokenize", "detokenize", "generate", "score") and self.model is None:
+        if op in ("tokenize", "detokenize", "generate", "score", "time") and self.model is None:
             raise Refusal("bad-request", f"{op} came before load")
         return handlers[op](request)
 
@@ -216,6 +217,33 @@ class Engine:
             "decode_s": decode_s,
         }
 
+    def time(self, request):
+        """mlx-lm's own pipelined loop, as its benchmark drives it."""
+        from mlx_lm.generate import generate_step
+
+        prompt = take_ids(request, "prompt_ids")
+        self.check_ids(prompt)
+        tokens = take_count(request, "tokens")
+        if tokens == 0:
+            raise Refusal("bad-request", "cannot time a generation of no ids")
+        ids, times = [], []
+        cpu = time.process_time()
+        last = time.perf_counter()
+        for token, _ in generate_step(
+            mx.array(prompt), self.model, max_tokens=tokens, prefill_step_size=PREFILL_STEP
+        ):
+            ids.append(int(token))
+            now = time.perf_counter()
+            times.append(now - last)
+            last = now
+        return {
+            "result": "timed",
+            "ids": ids,
+            "ttft_s": times[0],
+            "token_times_s": times[1:],
+            "cpu_s": time.process_time() - cpu,
+        }
+
     def memory(self, _request):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         # Linux counts in KiB, macOS in bytes.
@@ -224,6 +252,8 @@ class Engine:
             "result": "memory",
             "device_peak_bytes": int(mx.get_peak_memory()),
             "process_peak_bytes": int(peak) * scale,
+            "device_now_bytes": int(mx.get_active_memory()),
+            **status_bytes(),
         }
 
     def new_cache(self):
@@ -260,6 +290,17 @@ class Engine:
             raise Refusal("bad-request", "there are no ids")
         if max(ids) >= self.vocab_size:
             raise Refusal("bad-request", f"id {max(ids)} is not below the vocabulary size {self.vocab_size}")
+
+
+def status_bytes():
+    """Resident and swapped bytes of this process, where the system tells."""
+    names = {"VmRSS": "process_now_bytes", "VmSwap": "swapped_bytes"}
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except (OSError, ValueError):
+        return {}
+    fields = (line.partition(":") for line in lines)
+    return {names[name]: int(value.split()[0]) * 1024 for name, _, value in fields if name in names}
 
 
 def choose_device(name):

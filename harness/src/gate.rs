@@ -1,6 +1,8 @@
 //! The story of a gate: provision, build both builds, make the models, run every cell through candidate, baseline and
 //! reference, judge, decide, write the report. What is right or wrong is decided by the stages, not here.
 
+pub mod throughput;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
@@ -18,14 +20,15 @@ use crate::{
     event::{Event, EventSink, Silent},
     judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
     matrix::{
-        Bench, Cell, Disposition, ForcedIds, Observation, ObserveError, ObserveOptions, Plan, ProcessOutcome,
-        Role, Scoring, Wanted, observe, observe_scorings,
+        Bench, Cell, Disposition, ForcedIds, Observation, ObserveError, ObserveOptions, Plan, Probe,
+        ProcessOutcome, Role, Scoring, Wanted, observe, observe_scorings,
     },
     model::{self, ModelDir, ModelError, ModelInputs},
     report::{self, Report, ReportError, ReportInput, Written},
     tools::{clock, host},
     verdict::{self, CellRun, PassedGate, PlannedCell},
 };
+use throughput::{Contest, ContestError};
 
 /// What a person asked the gate.
 #[derive(Debug)]
@@ -104,6 +107,15 @@ pub enum GateError {
         #[source]
         source: Box<ObserveError>,
     },
+    /// Builds could not be run by turns.
+    #[error("cannot compare the speed of two builds at cell `{cell}`")]
+    Contest {
+        /// The cell.
+        cell: String,
+        /// Why.
+        #[source]
+        source: Box<ContestError>,
+    },
     /// The report could not be written.
     #[error("cannot write the report")]
     Report(#[source] Box<ReportError>),
@@ -118,6 +130,12 @@ impl GateError {
             Self::Model { source, .. } => source.hint(),
             Self::NoModel { .. } => Some("declare it with a `[[model]]` of that name".to_owned()),
             Self::Observe { source, .. } => Some(source.hint().to_owned()),
+            Self::Contest { source, .. } => match source.as_ref() {
+                ContestError::Observe(source) => Some(source.hint().to_owned()),
+                ContestError::Lock(_) => {
+                    Some("check that the folder of the lock file is writable".to_owned())
+                }
+            },
             Self::Report(source) => Some(source.hint().to_owned()),
         }
     }
@@ -142,7 +160,11 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
         phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
 
     let options = ObserveOptions { timeout: matrix.cell_timeout, log_dir: folder.join("logs") };
-    let steps = request.plan.runnable().count() as u64 * 3;
+    let steps = request
+        .plan
+        .runnable()
+        .map(|cell| if matches!(cell.probe, Probe::Throughput(_)) { 1 } else { 3 })
+        .sum();
     let mut imitated = BTreeSet::new();
     let cells = phase(sink, "run", Some(steps), || {
         request
@@ -179,6 +201,8 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
     let report = Report::new(input, &cells, &decision);
     let written =
         report::write(&folder, &report, &cells).map_err(|source| GateError::Report(Box::new(source)))?;
+    report::history::append(request.reports, &report)
+        .map_err(|source| GateError::Report(Box::new(source)))?;
     sink.emit(Event::Note(format!("report: {}", written.summary.display())));
     let passed = decision.passed_gate(&matrix.name, &engines.candidate.provenance);
     Ok(GateOutcome { report, written, passed })
@@ -289,6 +313,22 @@ fn run_cell(
         model: cell.model.clone(),
         matrix: matrix.name.clone(),
     })?;
+    if let Probe::Throughput(spec) = &cell.probe {
+        let contest = Contest {
+            cell,
+            spec,
+            candidate: &engines.candidate,
+            baseline: &engines.baseline,
+            reference: Some(&engines.reference),
+            model_dir: &model.path,
+            options,
+        };
+        let mut seen = throughput::hold(&contest, sink)
+            .map_err(|source| GateError::Contest { cell: cell.id.to_string(), source: Box::new(source) })?;
+        seen.claimed_mlx_versions = engines.claimed_mlx.clone();
+        let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
+        return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
+    }
     let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
     let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
 

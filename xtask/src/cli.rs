@@ -58,6 +58,8 @@ pub(crate) enum Command {
     SyncUpstream(SyncUpstreamArgs),
     /// Say of every patch of a fork whether it is still needed, with proof, and what to do with it.
     PatchReport(PatchReportArgs),
+    /// Put two finished runs side by side; refused with exit code 4 where their machines or profiles differ.
+    Compare(CompareArgs),
 }
 
 /// Options of `gate` and `nightly`.
@@ -239,6 +241,17 @@ pub(crate) struct PatchReportArgs {
     pub(crate) format: ReportFormat,
 }
 
+/// Options of `compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// A run: its folder, its report.json, or the folder's name below `reports/`.
+    #[arg(value_name = "RUN")]
+    pub(crate) first: PathBuf,
+    /// The run to put beside it.
+    #[arg(value_name = "RUN")]
+    pub(crate) second: PathBuf,
+}
+
 /// What stdout holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
@@ -313,6 +326,8 @@ mod tests {
                          commit is in the way
           patch-report   Say of every patch of a fork whether it is still needed, with proof, and what to do
                          with it
+          compare        Put two finished runs side by side; refused with exit code 4 where their machines or
+                         profiles differ
           help           Print this message or the help of the given subcommand(s)
 
         Options:

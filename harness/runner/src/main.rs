@@ -10,8 +10,9 @@ mod mlx;
 #[allow(unreachable_pub, reason = "the file is shared with the harness library")]
 mod protocol;
 mod serve;
+mod timing;
 
-use std::{fs::File, io, os::fd::AsFd, process::ExitCode};
+use std::{env, fs::File, io, os::fd::AsFd, process::ExitCode};
 
 #[cfg(feature = "safemlx-lm-04")]
 use dialect::safemlx_lm_04::SafemlxLm04 as Engine;
@@ -20,11 +21,15 @@ use dialect::safemlx_lm_04::SafemlxLm04 as Engine;
 compile_error!("the runner needs one dialect: enable the feature `safemlx-lm-04`");
 
 fn main() -> ExitCode {
-    let served = claim_stdout().and_then(|out| serve::serve(Engine::new(), io::stdin().lock(), out));
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let served = claim_stdout().and_then(|out| match arguments.split_first() {
+        Some((first, rest)) if first == "bare" => timing::bare(Engine::new(), rest, out),
+        _ => serve::serve(Engine::new(), io::stdin().lock(), out),
+    });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot speak with the harness: {error}");
+            eprintln!("error: cannot serve the harness: {error}");
             ExitCode::FAILURE
         }
     }

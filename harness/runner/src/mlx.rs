@@ -26,6 +26,14 @@ pub(crate) fn peak_memory_bytes() -> Option<u64> {
     (status == 0).then_some(bytes as u64)
 }
 
+/// The bytes that MLX holds in arrays now; `None` where MLX cannot tell.
+pub(crate) fn active_memory_bytes() -> Option<u64> {
+    let mut bytes = 0usize;
+    // SAFETY: the call writes one `size_t` to a live local.
+    let status = unsafe { safemlx_sys::mlx_get_active_memory(&mut bytes) };
+    (status == 0).then_some(bytes as u64)
+}
+
 /// How many GPUs the loaded MLX library can use.
 pub(crate) fn gpu_count() -> usize {
     let mut count: c_int = 0;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Write};
 
 use crate::{
     dialect::{Dialect, Model},
-    protocol::{EngineError, EngineErrorKind, Generate, Numbered, Request, Response, Score},
+    protocol::{EngineError, EngineErrorKind, Numbered, Request, Response, Score},
 };
 
 /// Answers requests until [`Request::Shutdown`] or the end of `input`. Fails only when a line can be neither read nor
@@ -67,13 +67,21 @@ impl<D: Dialect> Session<D> {
             Request::Detokenize { ids } => Response::Text { text: self.loaded()?.model.detokenize(&ids)? },
             Request::Generate(request) => {
                 let loaded = self.loaded()?;
-                check_generate(&request, loaded.vocab_size)?;
+                check_prompt(&request.prompt_ids, loaded.vocab_size)?;
                 Response::Generated(loaded.model.generate(&request)?)
             }
             Request::Score(request) => {
                 let loaded = self.loaded()?;
                 check_score(&request, loaded.vocab_size)?;
                 Response::Scored(loaded.model.score(&request)?)
+            }
+            Request::Time(request) => {
+                let loaded = self.loaded()?;
+                check_prompt(&request.prompt_ids, loaded.vocab_size)?;
+                if request.tokens == 0 {
+                    return Err(bad_request("cannot time a generation of no ids"));
+                }
+                Response::Timed(loaded.model.time(&request)?)
             }
             Request::Memory => Response::Memory(self.dialect.memory()?),
             Request::Shutdown => Response::Bye,
@@ -96,11 +104,11 @@ fn parse(line: &[u8]) -> Result<Numbered<Request>, (u64, EngineError)> {
     })
 }
 
-fn check_generate(request: &Generate, vocab_size: usize) -> Result<(), EngineError> {
-    if request.prompt_ids.is_empty() {
+pub(crate) fn check_prompt(prompt_ids: &[u32], vocab_size: usize) -> Result<(), EngineError> {
+    if prompt_ids.is_empty() {
         return Err(bad_request("cannot generate from an empty prompt"));
     }
-    check_ids(&request.prompt_ids, vocab_size)
+    check_ids(prompt_ids, vocab_size)
 }
 
 fn check_score(request: &Score, vocab_size: usize) -> Result<(), EngineError> {
@@ -134,9 +142,10 @@ fn check_ids(ids: &[u32], vocab_size: usize) -> Result<(), EngineError> {
 mod tests {
     use super::*;
     use crate::protocol::{
-        Device, Generated, Hello, History, Load, Loaded, LogitsDetail, Memory, Precision, Scored, Tokenize,
-        Tokens,
+        Device, Generate, Generated, Hello, History, Load, Loaded, LogitsDetail, Memory, Precision, Scored,
+        Time, Timed, Tokenize, Tokens,
     };
+    use crate::timing::Bare;
 
     /// Answers everything that reaches it with "failed", and loads a vocabulary of ten ids.
     struct Echo;
@@ -178,6 +187,12 @@ mod tests {
         }
         fn score(&mut self, _: &Score) -> Result<Scored, EngineError> {
             reached("score")
+        }
+        fn time(&mut self, _: &Time) -> Result<Timed, EngineError> {
+            reached("time")
+        }
+        fn bare(&mut self, _: &Time) -> Result<Bare, EngineError> {
+            reached("bare")
         }
     }
 
@@ -244,7 +259,14 @@ mod tests {
         let generate = |ids: &str| {
             format!(r#"{{"id":2,"op":"generate","prompt_ids":{ids},"max_tokens":1,"stop_ids":[],"top_k":1}}"#)
         };
+        let time = |ids: &str, tokens: usize| {
+            format!(r#"{{"id":2,"op":"time","prompt_ids":{ids},"tokens":{tokens}}}"#)
+        };
         for (line, expected) in [
+            (time("[]", 1), "cannot generate from an empty prompt"),
+            (time("[10]", 1), "id 10 at index 0 is outside the vocabulary of 10 ids"),
+            (time("[9]", 0), "cannot time a generation of no ids"),
+            (time("[9]", 1), "reached time"),
             (generate("[]"), "cannot generate from an empty prompt"),
             (generate("[1,10]"), "id 10 at index 1 is outside the vocabulary of 10 ids"),
             (generate("[9]"), "reached generate"),
@@ -284,7 +306,7 @@ mod tests {
             assert!(!line.contains('\n'));
             assert_eq!(parse(line.as_bytes()), Ok(sent));
         }
-        let memory = Memory { device_peak_bytes: u64::MAX, process_peak_bytes: 1 };
+        let memory = Memory { device_peak_bytes: u64::MAX, process_peak_bytes: 1, ..Memory::default() };
         let sent = Numbered { id: u64::MAX, body: Response::Memory(memory) };
         let line = serde_json::to_string(&sent).unwrap();
         assert_eq!(serde_json::from_str::<Numbered<Response>>(&line).unwrap(), sent);

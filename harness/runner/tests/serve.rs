@@ -237,6 +237,12 @@ fn a_checkpoint_is_loaded_generated_from_and_scored() {
         assert_eq!(positions[4].next_logprob, None);
         assert!(positions.iter().all(|at| at.non_finite == 0 && row(at).len() == VOCAB));
 
+        // The library's own sampler chooses the same ids.
+        let time = Time { prompt_ids: prompt_ids.clone(), tokens: made.ids.len() };
+        let Response::Timed(timed) = runner.ask(Request::Time(time)) else { panic!("nothing timed") };
+        assert_eq!((&timed.ids, timed.token_times_s.len()), (&made.ids, made.ids.len() - 1));
+        assert!(timed.ttft_s > 0.0 && timed.cpu_s.is_some_and(|s| s >= 0.0), "{timed:?}");
+
         let stopping = Generate { stop_ids: vec![made.ids[2]], ..request };
         let Response::Generated(stopped) = runner.ask(Request::Generate(stopping)) else { panic!("nothing") };
         let until = made.ids.iter().position(|id| *id == made.ids[2]).unwrap();

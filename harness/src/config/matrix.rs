@@ -22,6 +22,7 @@ use crate::{
     matrix::{
         cell::{AnswerShape, Backend, CellId, Probe},
         passkey,
+        throughput::{Clock, ThroughputSpec},
     },
 };
 
@@ -37,6 +38,7 @@ const MOST_CELLS: usize = 20_000;
 const PRECISIONS: &[(&str, Precision)] = &[("source", Precision::Source)];
 const BACKENDS: &[(&str, Backend)] =
     &[("cpu", Backend::Cpu), ("metal", Backend::Metal), ("cuda", Backend::Cuda)];
+const CLOCKS: &[(&str, Clock)] = &[("wall", Clock::Wall), ("cpu", Clock::Cpu)];
 const ARCHITECTURES: &[(&str, Architecture)] =
     &[("llama", Architecture::Llama), ("qwen3", Architecture::Qwen3)];
 
@@ -72,6 +74,20 @@ const GREEDY: Keys = Keys::new(&["max-tokens"]);
 const TASK: Keys =
     Keys::new(&["prompt", "expect", "max-tokens", "allow", "json-keys", "tool", "tool-arguments"]);
 const PASSKEY: Keys = Keys::new(&["key", "words", "depth-percent", "max-tokens"]);
+const THROUGHPUT: Keys = Keys::new(&[
+    "max-tokens",
+    "requests",
+    "clock",
+    "threads",
+    "max-regression",
+    "power",
+    "max-memory-growth",
+    "max-leak-kib",
+    "reference-runs",
+    "min-decode-tok-s",
+    "min-prefill-tok-s",
+    "max-load-s",
+]);
 const AXES: Keys =
     Keys::called("axis", "axes", &["models", "precisions", "contexts", "probes", "backends", "exclude"]);
 const PATTERN: Keys = Keys::called("axis", "axes", &["model", "precision", "context", "probe", "backend"]);
@@ -102,6 +118,7 @@ enum ProbeKind {
     Greedy,
     Task,
     Passkey,
+    Throughput,
 }
 
 /// Reads the text of a matrix file named `name`; `builds` are the names that it may compare.
@@ -141,6 +158,7 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
                 ("greedy", ProbeKind::Greedy, GREEDY),
                 ("task", ProbeKind::Task, TASK),
                 ("passkey", ProbeKind::Passkey, PASSKEY),
+                ("throughput", ProbeKind::Throughput, THROUGHPUT),
             ],
         )
         .iter()
@@ -337,6 +355,7 @@ fn probe(
                 passkey::probe(key.get_ref(), words.into_inner(), depth.into_inner(), max_tokens.into_inner())
             })
         }
+        ProbeKind::Throughput => throughput(table).map(Probe::Throughput),
     };
     Some((name?.into_inner(), probe?))
 }
@@ -360,6 +379,65 @@ fn answer_shape(table: &Table<'_, '_>) -> AnswerShape {
         (None, Some(keys), None) => AnswerShape::Json { keys },
         (None, None, None) => AnswerShape::Text,
     }
+}
+
+/// A throughput probe. Two requests are the fewest that show growth, two tokens the fewest that have a rate.
+fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
+    let count = |key: &str, least: usize, default: usize| match table.optional::<usize>(key) {
+        Some(value) if *value.get_ref() < least => {
+            table.problem(value.span(), format!("`{key}` must be at least {least}"));
+            None
+        }
+        Some(value) => Some(value.into_inner()),
+        None => Some(default),
+    };
+    let share = |key: &str, default: Option<f64>| match table.optional::<f64>(key) {
+        Some(value) if *value.get_ref() <= 0.0 || *value.get_ref() >= 1.0 => {
+            table.problem(
+                value.span(),
+                format!("`{key}` must be between 0 and 1, such as 0.05 for 5 %, not {}", value.get_ref()),
+            );
+            None
+        }
+        Some(value) => Some(value.into_inner()),
+        None => default,
+    };
+    let bound = |key: &str| if table.has(key) { positive(table, key).map(Some) } else { Some(None) };
+    let max_tokens = at_least_one(table, "max-tokens").map(Spanned::into_inner);
+    if let Some(1) = max_tokens {
+        table.problem(table.span(), "`max-tokens` must be at least 2: one token has no decode rate");
+    }
+    if !table.has("max-regression") {
+        table.problem(
+            table.span(),
+            "a throughput probe needs `max-regression`, the largest loss that passes, such as 0.05",
+        );
+    }
+    let (requests, reference_runs) = (count("requests", 2, 4), count("reference-runs", 0, 0));
+    let clock = match table.has("clock") {
+        true => table.optional_word("clock", CLOCKS).map(Spanned::into_inner),
+        false => Some(Clock::Wall),
+    };
+    let threads = if table.has("threads") { count("threads", 1, 1).map(Some) } else { Some(None) };
+    let leak_kib = count("max-leak-kib", 1, 256);
+    let (max_regression, power) = (share("max-regression", None), share("power", Some(0.95)));
+    let max_memory_growth = share("max-memory-growth", Some(0.1));
+    let (decode, prefill, load) =
+        (bound("min-decode-tok-s"), bound("min-prefill-tok-s"), bound("max-load-s"));
+    Some(ThroughputSpec {
+        max_tokens: max_tokens?,
+        requests: requests?,
+        clock: clock?,
+        threads: threads?,
+        max_regression: max_regression?,
+        power: power?,
+        max_memory_growth: max_memory_growth?,
+        max_leak_bytes: leak_kib? as u64 * 1024,
+        reference_runs: reference_runs?,
+        min_decode_tok_s: decode?,
+        min_prefill_tok_s: prefill?,
+        max_load_s: load?,
+    })
 }
 
 fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<CellId>) -> Option<CellBlock> {
@@ -476,6 +554,7 @@ fn note_impossible(
             }
             Probe::Logits { decode_steps } => *decode_steps,
             Probe::Greedy { max_tokens } => *max_tokens,
+            Probe::Throughput(spec) => spec.max_tokens,
         };
         if context == 0 {
             table.problem(place, format!("probe `{}` needs a context of at least 1 token", point.probe));
@@ -674,6 +753,26 @@ relative-l2 = 2e-3
         assert_eq!(spec.blocks[0].points().count(), 3);
         assert_eq!(spec.probes[0], ("logits".to_owned(), Probe::Logits { decode_steps: 16 }));
         assert!(matches!(&spec.models[1].source, ModelSource::Package { package } if package == "llm-small"));
+    }
+
+    #[test]
+    fn a_throughput_probe_has_defaults_and_its_mistakes_have_messages() {
+        let with = |lines: &str| SOUND.replacen("kind = \"logits\"\ndecode-steps = 16", lines, 1);
+        let spec = parse(&with("kind = \"throughput\"\nmax-tokens = 8\nmax-regression = 0.05")).unwrap();
+        let Probe::Throughput(speed) = &spec.probes[0].1 else { panic!("it is a throughput probe") };
+        assert_eq!((speed.requests, speed.power, speed.clock), (4, 0.95, Clock::Wall));
+        assert_eq!((speed.max_leak_bytes, speed.min_decode_tok_s, speed.threads), (256 << 10, None, None));
+        for (line, message) in [
+            ("max-tokens = 8", "needs `max-regression`"),
+            ("max-tokens = 1\nmax-regression = 0.05", "`max-tokens` must be at least 2"),
+            ("max-tokens = 8\nmax-regression = 5", "must be between 0 and 1, such as 0.05 for 5 %, not 5"),
+            ("max-tokens = 8\nmax-regression = 0.05\nrequests = 1", "`requests` must be at least 2"),
+            ("max-tokens = 8\nmax-regression = 0.05\nclock = \"sun\"", "sun"),
+            ("max-tokens = 8\nmax-regression = 0.05\nmin-decode-tok-s = 0", "must be above 0"),
+        ] {
+            let problems = parse(&with(&format!("kind = \"throughput\"\n{line}"))).unwrap_err().to_string();
+            assert!(problems.contains(message), "{line}: {problems}");
+        }
     }
 
     #[test]

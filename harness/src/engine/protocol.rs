@@ -39,7 +39,9 @@ pub enum Request {
     Generate(Generate),
     /// Teacher-forced scoring of given ids with a fresh cache.
     Score(Score),
-    /// Report memory high-water marks since the process started.
+    /// Generate greedily by the library's own loop and take the time of every id.
+    Time(Time),
+    /// Report memory: high-water marks since the process started, and what is held now.
     Memory,
     /// End the process with exit code 0 after answering.
     Shutdown,
@@ -111,6 +113,16 @@ pub struct Generate {
     pub top_k: usize,
 }
 
+/// Arguments of [`Request::Time`]: what a user of the library would wait for. The library's own token loop and greedy
+/// sampler run on a fresh cache; end of text does not end it, and nobody looks at a row of logits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Time {
+    /// The prompt; at least one id.
+    pub prompt_ids: Vec<u32>,
+    /// How many ids to produce, at least one.
+    pub tokens: usize,
+}
+
 /// Arguments of [`Request::Score`].
 ///
 /// The first `prefill_len` ids go in as one prefill, cut into pieces only as the engine would in real use; each later
@@ -172,6 +184,8 @@ pub enum Response {
     Generated(Generated),
     /// To [`Request::Score`].
     Scored(Scored),
+    /// To [`Request::Time`].
+    Timed(Timed),
     /// To [`Request::Memory`].
     Memory(Memory),
     /// To [`Request::Shutdown`].
@@ -247,6 +261,20 @@ pub struct Generated {
     pub top: Vec<Vec<TopToken>>,
 }
 
+/// The outcome of a timed generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    /// The produced ids, as many as were asked for.
+    pub ids: Vec<u32>,
+    /// Time from the request to the first id: the whole prefill.
+    pub ttft_s: f64,
+    /// One entry a produced id after the first: time since the id before it.
+    pub token_times_s: Vec<f64>,
+    /// Processor time of the whole process meanwhile, user and system, where the platform tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_s: Option<f64>,
+}
+
 /// Why a generation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -296,13 +324,22 @@ pub enum Phase {
     Decode,
 }
 
-/// Memory high-water marks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Memory high-water marks, and what is held at this moment where the platform tells.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// MLX's own peak of allocated bytes.
     pub device_peak_bytes: u64,
     /// Peak resident set of the process.
     pub process_peak_bytes: u64,
+    /// Bytes that MLX holds in arrays now, without its cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_now_bytes: Option<u64>,
+    /// Resident set of the process now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_now_bytes: Option<u64>,
+    /// Bytes of the process that lie in swap now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swapped_bytes: Option<u64>,
 }
 
 /// A request that could not be done.

@@ -12,7 +12,7 @@ use crate::{
         outcome::ProcessOutcome,
         protocol::{
             EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Numbered, PROTOCOL_VERSION,
-            Request, Response, Score, Scored, Tokenize, Tokens,
+            Request, Response, Score, Scored, Time, Timed, Tokenize, Tokens,
         },
     },
     tools::{
@@ -60,6 +60,7 @@ pub struct Session {
     timeout: Duration,
     started: Instant,
     last_id: u64,
+    load_s: Option<f64>,
     over: Option<ProcessOutcome>,
 }
 
@@ -80,6 +81,7 @@ impl Session {
             timeout: options.timeout,
             started: Instant::now(),
             last_id: 0,
+            load_s: None,
             over: None,
         })
     }
@@ -115,10 +117,17 @@ impl Session {
 
     /// Loads a model folder.
     pub fn load(&mut self, load: &Load) -> Option<Loaded> {
-        self.ask(&Request::Load(load.clone()), |response| match response {
+        let loaded = self.ask(&Request::Load(load.clone()), |response| match response {
             Response::Loaded(loaded) => Ok(loaded),
             other => Err(other),
-        })
+        })?;
+        self.load_s = Some(loaded.load_s);
+        Some(loaded)
+    }
+
+    /// How long the model took to load by the engine's own account, once one is loaded.
+    pub fn load_s(&self) -> Option<f64> {
+        self.load_s
     }
 
     /// Turns text or a chat into ids.
@@ -153,7 +162,15 @@ impl Session {
         })
     }
 
-    /// Asks for the memory high-water marks.
+    /// Generates by the library's own loop, with the time of every id.
+    pub fn time(&mut self, time: &Time) -> Option<Timed> {
+        self.ask(&Request::Time(time.clone()), |response| match response {
+            Response::Timed(timed) => Ok(timed),
+            other => Err(other),
+        })
+    }
+
+    /// Asks for the memory figures.
     pub fn memory(&mut self) -> Option<Memory> {
         self.ask(&Request::Memory, |response| match response {
             Response::Memory(memory) => Ok(memory),
@@ -545,7 +562,7 @@ mod tests {
                 prefill_s: 1.0,
                 decode_s: 0.0,
             }),
-            Response::Memory(Memory { device_peak_bytes: 1, process_peak_bytes: 2 }),
+            Response::Memory(Memory { device_peak_bytes: 1, process_peak_bytes: 2, ..Memory::default() }),
             Response::Bye,
             Response::Error(EngineError { kind: EngineErrorKind::BadModel, message: "m".into() }),
         ];

@@ -221,7 +221,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     let (wanted, runs_on) = match cell.probe {
         Probe::Greedy { max_tokens } => (max_tokens, true),
         Probe::Task { max_tokens, .. } => (max_tokens, g.finish == Finish::Length),
-        Probe::Logits { .. } => (0, false),
+        Probe::Logits { .. } | Probe::Throughput(_) => (0, false),
     };
     if runs_on && g.ids.len() < wanted {
         out.push(finding(

@@ -21,6 +21,7 @@ pub mod hard;
 pub mod logits;
 pub mod task;
 pub mod text;
+pub mod throughput;
 pub mod tier;
 #[cfg(test)]
 pub(crate) mod toy;
@@ -35,12 +36,13 @@ pub use finding::{Finding, Severity, Subject};
 use crate::{
     config::spec::Thresholds,
     engine::protocol::{Generated, Scored, Tokens},
-    matrix::{Cell, Measured, Observation, Probe, ProcessOutcome, Role},
+    matrix::{Cell, Measured, Observation, Probe, ProcessOutcome, Role, throughput::ThroughputRuns},
 };
 use free_text::{FreeText, FreeTextScoring};
 use greedy::GreedyComparison;
 use logits::LogitsComparison;
 use task::TaskOutcome;
+use throughput::ThroughputJudgement;
 use tier::{Tier, Tiers};
 
 /// Everything that was seen at one cell.
@@ -62,6 +64,9 @@ pub struct CellObservations {
     /// [`diagnosis::imitations_of`] asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub imitations: BTreeMap<String, Observation>,
+    /// Every run of a throughput cell; the observations above are then each role's last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<ThroughputRuns>,
     /// The MLX version that each role's build claims to have been built against, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claimed_mlx_versions: BTreeMap<Role, String>,
@@ -101,6 +106,26 @@ pub struct CellJudgement {
     /// How each role answered a task.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tasks: BTreeMap<Role, TaskOutcome>,
+    /// What a throughput cell says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<ThroughputJudgement>,
+}
+
+impl CellJudgement {
+    /// Nothing was run and nothing found.
+    pub(crate) fn empty() -> Self {
+        Self {
+            findings: Vec::new(),
+            reference: ReferenceState::Usable,
+            ran: Vec::new(),
+            sameness: Sameness::NotNeeded,
+            logits: Vec::new(),
+            greedy: Vec::new(),
+            free_texts: Vec::new(),
+            tasks: BTreeMap::new(),
+            throughput: None,
+        }
+    }
 }
 
 /// Whether the reference could decide a cell.
@@ -187,6 +212,9 @@ pub fn judge_cell_with(
     thresholds: &Thresholds,
     tiers: &Tiers,
 ) -> CellJudgement {
+    if let (Probe::Throughput(spec), Some(runs)) = (&cell.probe, &seen.throughput) {
+        return throughput::judge(cell, spec, runs, seen);
+    }
     let mut findings = Vec::new();
     findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
     let reference = reference_state(seen, &findings);
@@ -200,11 +228,7 @@ pub fn judge_cell_with(
             .collect(),
         reference,
         ran: ROLES.into_iter().filter(|role| seen.of(*role).is_some()).collect(),
-        sameness: Sameness::NotNeeded,
-        logits: Vec::new(),
-        greedy: Vec::new(),
-        free_texts: Vec::new(),
-        tasks: BTreeMap::new(),
+        ..CellJudgement::empty()
     };
     if usable {
         for role in BUILDS {
@@ -267,7 +291,7 @@ pub fn wants_counterfactual(cell: &Cell, seen: &CellObservations, thresholds: &T
 pub(crate) fn scored(observation: &Observation) -> Option<(&[u32], usize, &Scored)> {
     match observation.measured.as_ref()? {
         Measured::Logits { ids, prefill_len, scored } => Some((ids, *prefill_len, scored)),
-        Measured::Generation { .. } => None,
+        Measured::Generation { .. } | Measured::Throughput { .. } => None,
     }
 }
 
@@ -275,7 +299,7 @@ pub(crate) fn scored(observation: &Observation) -> Option<(&[u32], usize, &Score
 pub(crate) fn generation(observation: &Observation) -> Option<(&Tokens, &Generated)> {
     match observation.measured.as_ref()? {
         Measured::Generation { prompt, generated } => Some((prompt, generated)),
-        Measured::Logits { .. } => None,
+        Measured::Logits { .. } | Measured::Throughput { .. } => None,
     }
 }
 

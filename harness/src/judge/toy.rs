@@ -99,6 +99,7 @@ pub(crate) fn observe(cell: &Cell, role: Role, engine: &str, fault: Fault) -> Ob
             answer("The the capital of of 1 the capital", &[9, 9, 4, 2])
         }
         Probe::Task { .. } => answer("The capital of France is Paris.", &[9, 4, 7, 1]),
+        Probe::Throughput(_) => unreachable!("runs by turns are made beside their judge"),
     };
     Observation {
         role,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::throughput::ThroughputSpec;
 use crate::engine::protocol::Precision;
 
 /// `model/precision/context/probe/backend`, the stable name of a cell.
@@ -86,6 +87,8 @@ pub enum Probe {
         /// Names of text signals that this prompt's right answer sets off legitimately.
         allow: Vec<String>,
     },
+    /// Timed greedy generation after `context` seeded random prompt ids, candidate and baseline by turns.
+    Throughput(ThroughputSpec),
 }
 
 /// What an answer must be, beside holding texts.

@@ -194,6 +194,7 @@ fn cost_rank(probe: &Probe) -> u8 {
         Probe::Logits { .. } => 0,
         Probe::Greedy { .. } => 1,
         Probe::Task { .. } => 2,
+        Probe::Throughput(_) => 3,
     }
 }
 

@@ -7,6 +7,7 @@ pub mod ids;
 pub mod observation;
 pub mod passkey;
 pub mod run;
+pub mod throughput;
 
 pub use bench::Bench;
 pub use cell::{AnswerShape, Backend, Cell, CellId, Probe};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::throughput::TimedRequest;
 pub use crate::engine::outcome::ProcessOutcome;
 use crate::engine::protocol::{Device, Generated, Hello, Memory, Scored, Tokens};
 
@@ -67,5 +68,14 @@ pub enum Measured {
         prompt: Tokens,
         /// What came out.
         generated: Generated,
+    },
+    /// From a throughput probe: one process.
+    Throughput {
+        /// How long the model took to load.
+        load_s: f64,
+        /// The prompt of every request.
+        prompt_ids: Vec<u32>,
+        /// The measured requests; the one that warms up is not kept.
+        requests: Vec<TimedRequest>,
     },
 }

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     build::Artifact,
     engine::{
-        protocol::{Device, Generate, History, Load, LogitsDetail, Score, Tokenize, Tokens},
+        protocol::{Device, Generate, History, Load, LogitsDetail, Score, Time, Tokenize, Tokens},
         session::{Session, SessionOptions},
     },
     event::{Event, EventSink},
@@ -17,6 +17,7 @@ use crate::{
         cell::{Backend, Cell, Probe},
         ids::{FolderError, FolderIds, seeded_ids},
         observation::{Measured, Observation, Role},
+        throughput::{ThroughputSpec, TimedRequest},
     },
     tools::child::ChildError,
 };
@@ -89,6 +90,14 @@ impl ForcedIds {
                 ids: prompt.ids.iter().chain(&generated.ids).copied().collect(),
                 prefill_len: prompt.ids.len(),
             },
+            Measured::Throughput { prompt_ids, requests, .. } => Self {
+                ids: prompt_ids
+                    .iter()
+                    .chain(requests.first().iter().flat_map(|request| &request.timed.ids))
+                    .copied()
+                    .collect(),
+                prefill_len: prompt_ids.len(),
+            },
         }
     }
 }
@@ -143,6 +152,7 @@ pub(crate) fn measure_cell(
             let generated = session.generate(&generate)?;
             Some(Measured::Generation { prompt, generated })
         }
+        Probe::Throughput(spec) => measure_throughput(session, seeded(cell.context), spec),
     }
 }
 
@@ -203,6 +213,21 @@ pub fn scored_positions(forced: &ForcedIds, most: usize) -> Vec<usize> {
     positions.push(len - 1);
     positions.dedup();
     positions
+}
+
+/// One request that warms up, then the measured ones. All have the same prompt and a fresh cache.
+fn measure_throughput(
+    session: &mut Session,
+    prompt_ids: Vec<u32>,
+    spec: &ThroughputSpec,
+) -> Option<Measured> {
+    let load_s = session.load_s()?;
+    let time = Time { prompt_ids, tokens: spec.max_tokens };
+    session.time(&time)?;
+    let requests = (0..spec.requests)
+        .map(|_| Some(TimedRequest { timed: session.time(&time)?, memory: session.memory()? }))
+        .collect::<Option<Vec<_>>>()?;
+    Some(Measured::Throughput { load_s, prompt_ids: time.prompt_ids, requests })
 }
 
 /// Asks an engine that has loaded a model to score given ids.

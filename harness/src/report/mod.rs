@@ -2,8 +2,11 @@
 //! gives equal bytes: keys are sorted, and nothing here reads a clock.
 
 mod again;
+pub mod compare;
+pub mod history;
 mod markdown;
 mod summary;
+mod throughput;
 
 use std::{
     collections::BTreeMap,
@@ -33,6 +36,7 @@ use crate::{
         logits::LogitsComparison,
         role_name,
         task::TaskOutcome,
+        throughput::{ThroughputJudgement, stats::holm},
     },
     matrix::{Backend, CellId, Measured, Observation, Probe, Role},
     verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
@@ -175,6 +179,9 @@ pub struct CellReport {
     pub free_texts: Vec<FreeText>,
     /// How each role answered a task.
     pub tasks: BTreeMap<Role, TaskOutcome>,
+    /// What a throughput cell says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<ThroughputJudgement>,
     /// What was seen, without logits rows and with shorter lists of likely ids.
     pub observations: Option<CellObservations>,
     /// SHA-256 of each logits row as it travelled, by engine run and position; the rows are in the observations file.
@@ -401,6 +408,7 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
         greedy: Vec::new(),
         free_texts: Vec::new(),
         tasks: BTreeMap::new(),
+        throughput: None,
         observations: None,
         row_digests: BTreeMap::new(),
     };
@@ -409,6 +417,7 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
         report.logits.clone_from(&judgement.logits);
         report.greedy.clone_from(&judgement.greedy);
         report.free_texts.clone_from(&judgement.free_texts);
+        report.throughput.clone_from(&judgement.throughput);
         report.tasks.clone_from(&judgement.tasks);
         let runs = ROLES
             .iter()
@@ -433,6 +442,7 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
                 .collect(),
             // What they show is in the findings; the observations file has them in full.
             imitations: BTreeMap::new(),
+            throughput: seen.throughput.clone(),
             claimed_mlx_versions: seen.claimed_mlx_versions.clone(),
         });
     }
@@ -458,6 +468,8 @@ fn without_rows(observation: &Observation) -> Observation {
             Measured::Generation { generated, .. } => {
                 generated.top.iter_mut().for_each(|top| top.truncate(TOP_OF_GENERATED));
             }
+            // The figures of every run stand beside; these are one run's again.
+            Measured::Throughput { requests, .. } => requests.clear(),
         }
         measured
     });
@@ -526,6 +538,7 @@ fn headline(report: &Report) -> Vec<String> {
             lines.push(format!("the {who} `{name}` is broken for {model}: {} ({})", how(finding), cell.id));
         }
     }
+    lines.extend(speed_line(report));
     let only_same = report.cells.iter().filter(|c| c.basis == Some(Basis::Sameness)).count();
     if only_same > 0 {
         lines.push(format!(
@@ -534,6 +547,32 @@ fn headline(report: &Report) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// One sentence on all throughput cells together. Holm's correction holds the chance of a single false word in it, which is
+/// what matters where one red cell keeps a pin from moving; a false discovery rate would let some of many be wrong. It costs
+/// nothing here: the p value of a confirmed cell is at most 4e-4 after Bonferroni, .05 over 125 cells.
+fn speed_line(report: &Report) -> Option<String> {
+    let judged: Vec<_> =
+        report.cells.iter().filter_map(|cell| Some((cell, cell.throughput.as_ref()?))).collect();
+    // Of the gated figures of a cell the one that is worst speaks for it, after Bonferroni among them.
+    let p_of = |judgement: &ThroughputJudgement| {
+        let gated: Vec<f64> = judgement.metrics.iter().filter_map(|m| m.p).collect();
+        gated.iter().copied().fold(1.0, f64::min).min(1.0) * gated.len() as f64
+    };
+    let p_values: Vec<f64> = judged.iter().map(|(_, judgement)| p_of(judgement).min(1.0)).collect();
+    let worse: Vec<String> = judged
+        .iter()
+        .zip(holm(&p_values))
+        .filter(|((cell, _), _)| cell.status == CellStatus::Fail)
+        .map(|((cell, judgement), p)| format!("{} ({}; adjusted p {p:.1e})", cell.id, judgement.reason))
+        .collect();
+    let cells = if judged.len() == 1 { "cell" } else { "cells" };
+    match (judged.len(), worse.is_empty()) {
+        (0, _) => None,
+        (n, true) => Some(format!("throughput: no {cells} of {n} got worse in two sessions")),
+        (_, false) => Some(format!("throughput got worse: {}", worse.join("; "))),
+    }
 }
 
 #[cfg(test)]

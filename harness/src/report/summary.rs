@@ -46,6 +46,7 @@ pub fn summary(report: &Report) -> String {
     warnings(&mut out, report);
     all_cells(&mut out, report);
     answers(&mut out, report);
+    super::throughput::section(&mut out, report);
     measured_with(&mut out, report);
     out
 }
@@ -271,6 +272,17 @@ fn figures(cell: &CellReport, role: Role) -> String {
     }
     if let Some(task) = cell.tasks.get(&role) {
         parts.push(if task.passed() { "task done".to_owned() } else { "task failed".to_owned() });
+    }
+    if let Some(speed) = &cell.throughput {
+        for m in speed.metrics.iter().take(2) {
+            let arm = if role == Role::Candidate { m.candidate } else { m.baseline };
+            parts.push(format!(
+                "{} {:.1}",
+                m.metric.name().replace(", tok/s", ""),
+                m.metric.shown(arm.median)
+            ));
+        }
+        parts.push("tok/s".to_owned());
     }
     if parts.is_empty() {
         let errors: Vec<_> = cell

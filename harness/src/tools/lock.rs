@@ -23,6 +23,12 @@ pub struct LockError {
     pub source: io::Error,
 }
 
+/// The lock that whoever measures a model holds, on the whole machine and for every user of it.
+pub fn model_lock_path() -> PathBuf {
+    // Not the user's own temporary folder, which others do not share.
+    PathBuf::from("/tmp/regraft-one-model.lock")
+}
+
 impl FileLock {
     /// Waits until no other process holds `path`; `on_wait` is called once if somebody does.
     pub fn acquire(path: &Path, on_wait: impl FnOnce()) -> Result<Self, LockError> {
@@ -30,7 +36,12 @@ impl FileLock {
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(failed)?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(path).map_err(failed)?;
+        let file = match OpenOptions::new().create(true).append(true).open(path) {
+            // Somebody else's file can still be locked.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(path),
+            opened => opened,
+        }
+        .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

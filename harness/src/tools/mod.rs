@@ -4,6 +4,7 @@ pub mod archive;
 pub mod cargo;
 pub mod child;
 pub mod clock;
+pub mod conditions;
 pub mod git;
 pub mod host;
 pub mod lock;

@@ -12,7 +12,7 @@ use crate::{
     build::{Provenance, digest::digest_of},
     judge::{
         BUILDS, CellJudgement, CellObservations, Finding, ReferenceState, Sameness, Severity, Subject,
-        diagnosis, task,
+        diagnosis, task, throughput::rule::Outcome as Speed,
     },
     matrix::{Cell, CellId, ProcessOutcome, Role},
 };
@@ -97,6 +97,8 @@ pub enum Basis {
     Reference,
     /// The candidate agrees with the baseline, and nothing more.
     Sameness,
+    /// The candidate is no slower and no hungrier than the baseline, within the matrix's limits.
+    Speed,
 }
 
 /// The candidate beside the baseline at one cell. Swapping the two swaps regression with fix and leaves the rest.
@@ -348,6 +350,13 @@ fn status(
     if failing_prompts > 0 {
         let reason = format!("{failing_prompts} prompts of this model fail where the peer passes");
         return (CellStatus::Fail, reason, None);
+    }
+    if let Some(speed) = &judgement.throughput {
+        return match speed.outcome {
+            Speed::Pass => (CellStatus::Pass, speed.reason.clone(), Some(Basis::Speed)),
+            Speed::Worse => (CellStatus::Fail, speed.reason.clone(), None),
+            Speed::Inconclusive => (CellStatus::Inconclusive, speed.reason.clone(), None),
+        };
     }
     let unable = match &judgement.reference {
         ReferenceState::Usable => return by_reference(judgement),

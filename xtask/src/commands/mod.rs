@@ -1,6 +1,7 @@
 //! One file a command, each a short story: load, plan, execute, report.
 
 mod check_runner;
+mod compare;
 mod doctor;
 mod gate;
 mod judge;
@@ -20,6 +21,7 @@ use crate::{
 pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
+        Command::Compare(args) => compare::run(&root, &args),
         Command::CheckRunner { build } => check_runner::run(&root, &build, console),
         Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),

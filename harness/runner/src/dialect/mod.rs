@@ -3,8 +3,12 @@
 #[cfg(feature = "safemlx-lm-04")]
 pub(crate) mod safemlx_lm_04;
 
-use crate::protocol::{
-    EngineError, Generate, Generated, Hello, Load, Loaded, Memory, Score, Scored, Tokenize, Tokens,
+use crate::{
+    protocol::{
+        EngineError, Generate, Generated, Hello, Load, Loaded, Memory, Score, Scored, Time, Timed, Tokenize,
+        Tokens,
+    },
+    timing::Bare,
 };
 
 /// An engine library before a model is loaded.
@@ -18,7 +22,7 @@ pub(crate) trait Dialect {
     /// Loads a model folder strictly onto exactly the device that was asked for.
     fn load(&self, request: &Load) -> Result<(Self::Model, Loaded), EngineError>;
 
-    /// Memory high-water marks since the process started.
+    /// Memory: high-water marks since the process started, and what is held now.
     fn memory(&self) -> Result<Memory, EngineError>;
 }
 
@@ -35,4 +39,10 @@ pub(crate) trait Model {
 
     /// Teacher-forced scoring with a fresh cache.
     fn score(&mut self, request: &Score) -> Result<Scored, EngineError>;
+
+    /// Greedy generation by the library's own loop and sampler, with the time of every id.
+    fn time(&mut self, request: &Time) -> Result<Timed, EngineError>;
+
+    /// The same with nothing between two ids, not even a look at the clock.
+    fn bare(&mut self, request: &Time) -> Result<Bare, EngineError>;
 }

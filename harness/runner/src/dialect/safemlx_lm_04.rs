@@ -30,14 +30,16 @@ use crate::{
     mlx,
     protocol::{
         Device, EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory,
-        PROTOCOL_VERSION, Precision, Score, Scored, Tokenize, Tokens,
+        PROTOCOL_VERSION, Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
     },
+    timing::{self, Bare, Fault},
 };
 
 /// The library before a model is loaded.
 pub(crate) struct SafemlxLm04 {
     /// Weights are read on a CPU stream wherever the model runs: MLX has no other reader.
     reader: ExecutionContext,
+    fault: Fault,
 }
 
 impl SafemlxLm04 {
@@ -46,7 +48,7 @@ impl SafemlxLm04 {
         let device = safemlx::Device::new(DeviceType::Cpu, 0);
         // The first checked call replaces MLX's own error handler, which prints and ends the process.
         let _ = device.get_type();
-        Self { reader: ExecutionContext::new(device) }
+        Self { reader: ExecutionContext::new(device), fault: Fault::from_environment() }
     }
 }
 
@@ -57,7 +59,7 @@ impl Dialect for SafemlxLm04 {
         Ok(Hello {
             protocol: PROTOCOL_VERSION,
             engine: "safemlx-lm".into(),
-            version: env!("REGRAFT_SAFEMLX_LM_VERSION").into(),
+            version: self.fault.marked(env!("REGRAFT_SAFEMLX_LM_VERSION")),
             mlx_version: mlx::version().ok_or_else(|| failed("MLX does not tell its version"))?,
             dialect: "safemlx-lm-0.4".into(),
         })
@@ -100,7 +102,8 @@ impl Dialect for SafemlxLm04 {
             },
             load_s: started.elapsed().as_secs_f64(),
         };
-        Ok((LoadedSafemlxLm { model, context, vocab_size: loaded.vocab_size }, loaded))
+        let fault = self.fault.clone();
+        Ok((LoadedSafemlxLm { model, context, vocab_size: loaded.vocab_size, fault }, loaded))
     }
 
     fn memory(&self) -> Result<Memory, EngineError> {
@@ -112,6 +115,9 @@ impl Dialect for SafemlxLm04 {
             device_peak_bytes: mlx::peak_memory_bytes()
                 .ok_or_else(|| failed("MLX does not tell its peak memory"))?,
             process_peak_bytes: u64::try_from(usage.max_rss()).unwrap_or(0) * unit_bytes,
+            device_now_bytes: mlx::active_memory_bytes(),
+            process_now_bytes: timing::status_bytes("VmRSS"),
+            swapped_bytes: timing::status_bytes("VmSwap"),
         })
     }
 }
@@ -121,6 +127,7 @@ pub(crate) struct LoadedSafemlxLm {
     model: LoadedModel,
     context: ExecutionContext,
     vocab_size: usize,
+    fault: Fault,
 }
 
 impl Model for LoadedSafemlxLm {
@@ -163,13 +170,47 @@ impl Model for LoadedSafemlxLm {
     fn score(&mut self, request: &Score) -> Result<Scored, EngineError> {
         decode::score(self, request)
     }
+
+    fn time(&mut self, request: &Time) -> Result<Timed, EngineError> {
+        let fault = self.fault.clone();
+        self.own_loop(request, |ids| timing::timed(ids, &fault))
+    }
+
+    fn bare(&mut self, request: &Time) -> Result<Bare, EngineError> {
+        self.own_loop(request, timing::bare_loop)
+    }
+}
+
+impl LoadedSafemlxLm {
+    /// Hands the library's own token loop on a fresh cache to `take`, ids as they become known.
+    fn own_loop<T>(
+        &mut self,
+        request: &Time,
+        take: impl FnOnce(&mut dyn Iterator<Item = Result<u32, EngineError>>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let prompt = prompt_array(&request.prompt_ids)?;
+        let parts = [InputPart::text_token_ids(&prompt)];
+        let mut cache = self.model.new_cache();
+        let stream = self.context.stream();
+        let tokens =
+            self.model.generate_input_with_cache(&mut cache, 0.0, ModelInput::new(&parts), None, stream);
+        take(&mut tokens.take(request.tokens).map(|token| {
+            // Reading the id waits for the step, as printing it would.
+            token.and_then(|token| token.try_item::<u32>(stream)).map_err(exception)
+        }))
+    }
+}
+
+/// The prompt as the library takes it.
+fn prompt_array(prompt: &[u32]) -> Result<Array, EngineError> {
+    let length = i32::try_from(prompt.len())
+        .map_err(|_| failed(format!("a prompt of {} ids is too long for MLX", prompt.len())))?;
+    Ok(Array::from_slice(prompt, &[1, length]))
 }
 
 impl Rows for LoadedSafemlxLm {
     fn run(&mut self, prompt: &[u32], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError> {
-        let length = i32::try_from(prompt.len())
-            .map_err(|_| failed(format!("a prompt of {} ids is too long for MLX", prompt.len())))?;
-        let prompt = Array::from_slice(prompt, &[1, length]);
+        let prompt = prompt_array(prompt)?;
         let parts = [InputPart::text_token_ids(&prompt)];
         let stopped = Cell::new(false);
         let sampler = ShowRow { choose, stopped: &stopped, vocab_size: self.vocab_size };

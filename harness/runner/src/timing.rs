@@ -1,0 +1,208 @@
+//! Timed generation over a library's own token loop, the same loop bare, and the faults by which a gate proves itself.
+//!
+//! `regraft-runner bare LOAD TIME REPEATS` loads and generates without the protocol: LOAD and TIME are the JSON bodies of
+//! the requests of those names, and one JSON line, an array of [`Bare`], goes to stdout. The first run is a warm-up.
+
+use std::{
+    env,
+    io::{self, Write},
+    mem,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use crate::{
+    dialect::{Dialect, Model},
+    protocol::{EngineError, Load, Time, Timed},
+    serve::{bad_request, check_prompt},
+};
+
+/// Ids as a library's loop makes them.
+pub(crate) type Ids<'a> = &'a mut dyn Iterator<Item = Result<u32, EngineError>>;
+
+/// A generation timed as a whole.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Bare {
+    /// How many ids were made.
+    pub(crate) ids: usize,
+    /// Time to the first id.
+    pub(crate) ttft_s: f64,
+    /// Time of all ids after the first.
+    pub(crate) decode_s: f64,
+}
+
+/// What a gate that proves itself makes its runner do wrong: `REGRAFT_INJECT=slow=0.08,leak=1048576` makes every id of a
+/// timed generation take 8 % longer and lose a mebibyte a generation. An engine that was told to says so in its version.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Fault {
+    slow: f64,
+    leak_bytes: usize,
+}
+
+impl Fault {
+    /// Reads the variable; what cannot be read is no fault, and is said on stderr.
+    pub(crate) fn from_environment() -> Self {
+        env::var("REGRAFT_INJECT").map_or_else(|_| Self::default(), |text| Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let mut fault = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            match part.split_once('=').map(|(name, value)| (name, value.parse::<f64>())) {
+                Some(("slow", Ok(slow))) if (0.0..100.0).contains(&slow) => fault.slow = slow,
+                Some(("leak", Ok(bytes))) if (0.0..1e9).contains(&bytes) => {
+                    fault.leak_bytes = bytes as usize;
+                }
+                _ => eprintln!("warning: REGRAFT_INJECT names no fault: {part}"),
+            }
+        }
+        fault
+    }
+
+    /// The version, with a mark where a fault is injected.
+    pub(crate) fn marked(&self, version: &str) -> String {
+        if *self == Self::default() { version.to_owned() } else { format!("{version}+injected-fault") }
+    }
+
+    /// Waits for a share of what a step took. Sleeping overshoots by some 60 µs, so the last stretch is spun.
+    fn delay(&self, took: Duration) {
+        if self.slow == 0.0 {
+            return;
+        }
+        let until = Instant::now() + took.mul_f64(self.slow);
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            match left.checked_sub(Duration::from_micros(200)) {
+                Some(sleep) => std::thread::sleep(sleep),
+                None => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    fn leak(&self) {
+        if self.leak_bytes > 0 {
+            // Written to, so that the pages are really taken.
+            mem::forget(vec![1_u8; self.leak_bytes]);
+        }
+    }
+}
+
+/// Takes the time of every id.
+pub(crate) fn timed(ids: Ids<'_>, fault: &Fault) -> Result<Timed, EngineError> {
+    let mut timed = Timed { ids: Vec::new(), ttft_s: 0.0, token_times_s: Vec::new(), cpu_s: None };
+    let cpu_began = cpu_s();
+    let mut last = Instant::now();
+    while let Some(id) = ids.next() {
+        let id = id?;
+        fault.delay(last.elapsed());
+        let now = Instant::now();
+        let took_s = (now - last).as_secs_f64();
+        last = now;
+        if timed.ids.is_empty() {
+            timed.ttft_s = took_s;
+        } else {
+            timed.token_times_s.push(took_s);
+        }
+        timed.ids.push(id);
+    }
+    timed.cpu_s = cpu_began.zip(cpu_s()).map(|(began, ended)| ended - began);
+    fault.leak();
+    Ok(timed)
+}
+
+/// Takes the time of the first id and of all the others together.
+pub(crate) fn bare_loop(ids: Ids<'_>) -> Result<Bare, EngineError> {
+    let began = Instant::now();
+    let first = ids.next().transpose()?;
+    let ttft = began.elapsed();
+    let mut count = usize::from(first.is_some());
+    for id in ids {
+        id?;
+        count += 1;
+    }
+    let decode = began.elapsed() - ttft;
+    Ok(Bare { ids: count, ttft_s: ttft.as_secs_f64(), decode_s: decode.as_secs_f64() })
+}
+
+/// Runs the mode `bare`.
+pub(crate) fn bare(dialect: impl Dialect, arguments: &[String], mut out: impl Write) -> io::Result<()> {
+    let refused = |error: EngineError| io::Error::other(error.message);
+    let parsed = || -> Result<(Load, Time, usize), String> {
+        let [load, time, repeats] = arguments else { return Err("bare wants LOAD TIME REPEATS".into()) };
+        Ok((
+            serde_json::from_str(load).map_err(|error| format!("LOAD is not a load request: {error}"))?,
+            serde_json::from_str(time).map_err(|error| format!("TIME is not a time request: {error}"))?,
+            repeats.parse().map_err(|error| format!("REPEATS is not a number: {error}"))?,
+        ))
+    };
+    let (load, time, repeats) = parsed().map_err(|why| refused(bad_request(why)))?;
+    let (mut model, loaded) = dialect.load(&load).map_err(refused)?;
+    check_prompt(&time.prompt_ids, loaded.vocab_size).map_err(refused)?;
+    model.bare(&time).map_err(refused)?;
+    let runs: Result<Vec<Bare>, EngineError> = (0..repeats).map(|_| model.bare(&time)).collect();
+    serde_json::to_writer(&mut out, &runs.map_err(refused)?)?;
+    out.write_all(b"\n")
+}
+
+/// Processor time that the process has had.
+fn cpu_s() -> Option<f64> {
+    use nix::sys::{
+        resource::{UsageWho, getrusage},
+        time::TimeValLike as _,
+    };
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    Some((usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6)
+}
+
+/// A size in `/proc/self/status`; `None` where there is no such file.
+pub(crate) fn status_bytes(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(count: u32) -> impl Iterator<Item = Result<u32, EngineError>> {
+        (0..count).map(|id| {
+            std::thread::sleep(Duration::from_millis(2));
+            Ok(id)
+        })
+    }
+
+    #[test]
+    fn every_id_has_its_time_and_the_first_is_the_prefills() {
+        let timed = timed(&mut ids(4), &Fault::default()).unwrap();
+        assert_eq!((timed.ids, timed.token_times_s.len()), (vec![0, 1, 2, 3], 3));
+        assert!(
+            timed.cpu_s.is_some_and(|s| s < 1.0)
+                && timed.ttft_s >= 0.002
+                && timed.token_times_s.iter().all(|s| *s >= 0.002)
+        );
+        let bare = bare_loop(&mut ids(4)).unwrap();
+        assert!(bare.ids == 4 && bare.ttft_s >= 0.002 && bare.decode_s >= 0.006, "{bare:?}");
+    }
+
+    #[test]
+    fn an_error_ends_the_loop() {
+        let error = || bad_request("no");
+        let mut failing = [Ok(1), Err(error()), Ok(2)].into_iter();
+        assert_eq!(timed(&mut failing, &Fault::default()), Err(error()));
+        assert_eq!(bare_loop(&mut [Err(error())].into_iter()), Err(error()));
+    }
+
+    #[test]
+    fn faults_are_read_marked_and_slow() {
+        assert_eq!(Fault::parse("").marked("1.2"), "1.2");
+        assert_eq!(Fault::parse("fast=1,slow=much"), Fault::default());
+        let fault = Fault::parse("slow=1.5,leak=7");
+        assert_eq!(
+            (fault.clone(), fault.marked("1.2").as_str()),
+            (Fault { slow: 1.5, leak_bytes: 7 }, "1.2+injected-fault")
+        );
+        let slowed = timed(&mut ids(2), &fault).unwrap();
+        assert!(slowed.token_times_s[0] >= 0.005, "{slowed:?}");
+    }
+}
