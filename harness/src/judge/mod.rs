@@ -212,8 +212,8 @@ pub fn judge_cell_with(
     thresholds: &Thresholds,
     tiers: &Tiers,
 ) -> CellJudgement {
-    if let (Probe::Throughput(spec), Some(runs)) = (&cell.probe, &seen.throughput) {
-        return throughput::judge(cell, spec, runs, seen);
+    if let Probe::Throughput(spec) = &cell.probe {
+        return throughput::judge(cell, spec, seen);
     }
     let mut findings = Vec::new();
     findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
