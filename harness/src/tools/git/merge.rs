@@ -22,6 +22,10 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The length of a name that comes five times in an answer, which has to be longer than the buffer before a pipe: that
 /// is 4 KiB where git is built with glibc, and a pipe holds 64 KiB at most.
 const PADDING_BYTES: usize = 14_000;
+/// How many processes merge side by side.
+const LANES: usize = 2;
+/// From how many files on it pays to merge half of them in another process.
+const WORTH_SHARING: usize = 8;
 /// Git learned to merge bare trees in this version.
 const OLDEST_GIT: &str = "2.45";
 
@@ -304,25 +308,20 @@ impl Store {
             return Ok(BTreeMap::new());
         }
         let mut requests: Vec<Pick> = whole.iter().copied().collect();
-        if !contests.is_empty() {
-            // Each file under a name of its own in one small tree a side: git merges them all at once.
-            let side = |of: fn(&Contest) -> Entry| {
-                let entries =
-                    contests.iter().enumerate().map(|(at, contest)| (numbered(at), Some(of(contest))));
-                self.edited_tree(self.empty_tree()?, &entries.collect())
-            };
-            requests.push(Pick {
-                base: side(|c| c.base)?,
-                ours: side(|c| c.ours)?,
-                theirs: side(|c| c.theirs)?,
-            });
+        // Each file under a name of its own in one small tree a side: git merges them all at once, or half of them
+        // beside the other half.
+        let contests: Vec<Contest> = contests.iter().copied().collect();
+        let share = if contests.len() < WORTH_SHARING { contests.len() } else { contests.len().div_ceil(LANES) };
+        let shares: Vec<&[Contest]> = contests.chunks(share.max(1)).collect();
+        for share in &shares {
+            requests.push(self.gathered(share)?);
         }
         let mut outcomes = self.merge_tree(&requests, favour)?;
-        if !contests.is_empty() {
-            let Picked { tree, conflicts, .. } = outcomes.pop().ok_or(MergeError::Answer("it is empty"))?;
+        let of_shares = outcomes.split_off(whole.len());
+        for (share, Picked { tree, conflicts, .. }) in shares.into_iter().zip(of_shares) {
             let kinds: BTreeMap<&TreePath, &str> =
                 conflicts.iter().map(|conflict| (&conflict.path, conflict.kind.as_str())).collect();
-            for (at, contest) in contests.iter().enumerate() {
+            for (at, contest) in share.iter().enumerate() {
                 let name = numbered(at);
                 let entry = self.entry(tree, &name)?.ok_or(MergeError::Answer("a merged file is missing"))?;
                 let conflict = kinds.get(&name).map(|&kind| kind.to_owned());
@@ -332,25 +331,41 @@ impl Store {
         Ok(whole.iter().copied().zip(outcomes).collect())
     }
 
-    /// Hands picks to `git merge-tree`, one process for all that are ever asked of this store.
-    fn merge_tree(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
-        let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
-        let mut mergers = self.mergers.borrow_mut();
-        let mut merger = match mergers.remove(&favour) {
-            Some(merger) => merger,
-            None => self.start_merger(favour)?,
+    fn gathered(&self, contests: &[Contest]) -> Result<Pick, StoreError> {
+        let side = |of: fn(&Contest) -> Entry| {
+            let entries = contests.iter().enumerate().map(|(at, contest)| (numbered(at), Some(of(contest))));
+            self.edited_tree(self.empty_tree()?, &entries.collect())
         };
-        let mut lines: String = picks.iter().map(Pick::request).collect();
-        lines.push_str(&merger.padding.request());
-        merger.talk.say(lines.as_bytes()).map_err(failed)?;
-        let next = &mut || merger.talk.hear_until(0).map_err(failed);
-        if merger.padded {
-            skip_outcome(next)?;
+        Ok(Pick { base: side(|c| c.base)?, ours: side(|c| c.ours)?, theirs: side(|c| c.theirs)? })
+    }
+
+    /// Hands picks to `git merge-tree`: to one process, or to several that work side by side, for all that is ever
+    /// asked of this store.
+    fn merge_tree(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
+        let mut shares: Vec<(Merger, Vec<Pick>)> = Vec::new();
+        for lane in 0..LANES.min(picks.len()) {
+            let known = self.mergers.borrow_mut().remove(&(favour, lane));
+            let merger = known.map_or_else(|| self.start_merger(favour), Ok)?;
+            shares.push((merger, picks.iter().copied().skip(lane).step_by(LANES).collect()));
         }
-        merger.padded = true;
-        let picked = picks.iter().map(|_| read_outcome(next)).collect::<Result<_, _>>()?;
-        mergers.insert(favour, merger);
-        Ok(picked)
+        let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
+        for (merger, picks) in &mut shares {
+            merger.ask(picks).map_err(failed)?;
+        }
+        let mut answers = Vec::new();
+        for (lane, (mut merger, picks)) in shares.into_iter().enumerate() {
+            let next = &mut || merger.talk.hear_until(0).map_err(failed);
+            if merger.padded {
+                skip_outcome(next)?;
+            }
+            merger.padded = true;
+            let picked: Vec<Picked> = picks.iter().map(|_| read_outcome(next)).collect::<Result<_, _>>()?;
+            self.mergers.borrow_mut().insert((favour, lane), merger);
+            answers.push(picked.into_iter());
+        }
+        (0..picks.len())
+            .map(|at| answers[at % LANES].next().ok_or(MergeError::Answer("an outcome is missing")))
+            .collect()
     }
 
     fn start_merger(&self, favour: Favour) -> Result<Merger, MergeError> {
@@ -407,6 +422,14 @@ pub(super) struct Merger {
     talk: Conversation,
     padding: Pick,
     padded: bool,
+}
+
+impl Merger {
+    fn ask(&mut self, picks: &[Pick]) -> Result<(), ProcessError> {
+        let mut lines: String = picks.iter().map(Pick::request).collect();
+        lines.push_str(&self.padding.request());
+        self.talk.say(lines.as_bytes())
+    }
 }
 
 fn numbered(at: usize) -> TreePath {

@@ -24,7 +24,7 @@ pub struct Store {
     entries: RefCell<KnownEntries>,
     pub(super) known: RefCell<KnownChanges>,
     pub(super) contests: RefCell<HashMap<(Contest, Favour), Merged>>,
-    pub(super) mergers: RefCell<BTreeMap<Favour, Merger>>,
+    pub(super) mergers: RefCell<BTreeMap<(Favour, usize), Merger>>,
 }
 
 /// What folders hold under a name, as far as it was looked up.
