@@ -142,6 +142,7 @@ fn exit_of_build(error: &BuildError) -> Exit {
     match error {
         BuildError::NotLocked { .. }
         | BuildError::NoPatches { .. }
+        | BuildError::PatchOrder { .. }
         | BuildError::UnknownDialect { .. }
         | BuildError::MlxMismatch { .. } => Exit::Usage,
         BuildError::Provision { source, .. } => exit_of_provision(source),

@@ -21,6 +21,7 @@ use crate::{
     },
     config::spec::{BuildSpec, MlxSource},
     event::{Event, EventSink},
+    stack::order::{OrderError, by_number, is_patch_name},
     tools::{
         archive::{self, ArchiveError},
         cargo, clock,
@@ -64,6 +65,15 @@ pub enum BuildError {
     NoPatches {
         /// The folder.
         folder: PathBuf,
+    },
+    /// The order of a folder's patches cannot be told.
+    #[error("cannot put the patches of `{}` in order", .folder.display())]
+    PatchOrder {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with their names.
+        #[source]
+        source: OrderError,
     },
     /// The runner has no feature for a dialect.
     #[error("build `{build}` speaks `{dialect}`, and the runner has no feature `{feature}`")]
@@ -186,7 +196,7 @@ impl BuildError {
             Self::NotLocked { .. } => {
                 "name that version in `matrices/builds.toml`, or change the runner's `Cargo.toml` and run `cargo update` there"
             }
-            Self::NoPatches { .. } => {
+            Self::NoPatches { .. } | Self::PatchOrder { .. } => {
                 "patches are named NNNN-what-it-does.patch; leave `patches` out of a crate that takes none"
             }
             Self::UnknownDialect { .. } => {
@@ -338,23 +348,21 @@ fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, B
 /// The numbered patches of a folder, in order.
 fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
     let none = || BuildError::NoPatches { folder: folder.to_owned() };
-    let mut patches = Vec::new();
-    for entry in fs::read_dir(folder).map_err(|_| none())?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let numbered =
-            name.split_once('-').is_some_and(|(n, _)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
-        if numbered && name.ends_with(".patch") {
-            let path = entry.path();
-            let sha256 = archive::file_sha256(&path)
-                .map_err(|source| BuildError::Read { path: path.clone(), source })?;
-            patches.push(PatchFile { name, sha256, path });
-        }
+    let entries = fs::read_dir(folder).map_err(|_| none())?.flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let names: Vec<String> = names.filter(|name| is_patch_name(name)).collect();
+    if names.is_empty() {
+        return Err(none());
     }
-    patches.sort_by_key(|p| {
-        let number = p.name.split('-').next().and_then(|n| n.parse::<u64>().ok());
-        (number, p.name.clone())
-    });
-    if patches.is_empty() { Err(none()) } else { Ok(patches) }
+    let ordered =
+        by_number(&names).map_err(|source| BuildError::PatchOrder { folder: folder.to_owned(), source })?;
+    let patch = |name: String| {
+        let path = folder.join(&name);
+        let sha256 =
+            archive::file_sha256(&path).map_err(|source| BuildError::Read { path: path.clone(), source })?;
+        Ok(PatchFile { name, sha256, path })
+    };
+    ordered.into_iter().map(patch).collect()
 }
 
 fn check_feature(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
@@ -677,16 +685,21 @@ mod tests {
     #[test]
     fn patches_are_taken_in_the_order_of_their_numbers() {
         let dir = tempfile::tempdir().unwrap();
-        for name in
-            ["10-c.patch", "2-b.patch", "0001-a.patch", "fork.toml", "notes.patch", "0003-x.patch.orig"]
-        {
-            fs::write(dir.path().join(name), name).unwrap();
+        let write = |name: &str| fs::write(dir.path().join(name), name).unwrap();
+        for name in ["10-c.patch", "2-b.patch", "0001-a.patch", "fork.toml", "0003-x.patch.orig"] {
+            write(name);
         }
         let names: Vec<String> = patch_files(dir.path()).unwrap().into_iter().map(|p| p.name).collect();
         assert_eq!(names, ["0001-a.patch", "2-b.patch", "10-c.patch"]);
         let empty = dir.path().join("nothing");
         let error = patch_files(&empty).unwrap_err();
         assert!(error.to_string().ends_with("nothing` holds no numbered patch"), "{error}");
+        write("02-again.patch");
+        let error = patch_files(dir.path()).unwrap_err();
+        assert!(
+            matches!(error, BuildError::PatchOrder { source: OrderError::SameNumber { .. }, .. }),
+            "{error}"
+        );
     }
 
     #[test]

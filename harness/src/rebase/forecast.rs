@@ -157,11 +157,17 @@ pub fn forecast(store: &Store, replayed: &Replayed, target: &Target) -> Result<F
     Ok(Forecast { patches, frontier })
 }
 
-struct Stop {
-    onto: TreeId,
-    conflicts: Vec<PathConflict>,
-    picked: Picked,
-    tree: TreeId,
+/// One patch picked onto the ones before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    /// The tree that it was picked onto.
+    pub onto: TreeId,
+    /// Its conflicting paths.
+    pub conflicts: Vec<PathConflict>,
+    /// What git made of it.
+    pub picked: Picked,
+    /// What the next patch is picked onto: its own version of conflicting hunks is kept.
+    pub tree: TreeId,
 }
 
 fn picks_alone(store: &Store, steps: &[Step], onto: TreeId) -> Result<Vec<Picked>, MergeError> {
@@ -170,7 +176,13 @@ fn picks_alone(store: &Store, steps: &[Step], onto: TreeId) -> Result<Vec<Picked
     store.pick_all(&picks, Favour::Neither)
 }
 
-fn carried_on(store: &Store, steps: &[Step], onto: TreeId) -> Result<Vec<Stop>, MergeError> {
+/// Picks a stack onto a tree, patch after patch.
+///
+/// # Errors
+/// See [`MergeError`]; a conflict stops nothing.
+pub fn carried_on(store: &Store, steps: &[Step], onto: TreeId) -> Result<Vec<Stop>, MergeError> {
+    let alone = |step: &Step| Pick { base: step.before, ours: onto, theirs: step.after };
+    store.foresee(&steps.iter().map(alone).collect::<Vec<_>>(), Favour::Neither)?;
     let mut stops = Vec::with_capacity(steps.len());
     let mut tip = onto;
     for step in steps {

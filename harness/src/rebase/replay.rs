@@ -1,7 +1,7 @@
 //! Replays a stack on its own old base, so that every patch has a tree before and a tree after it: the ancestors that
 //! three-way merges need. It does not look at any other upstream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     event::{Event, EventSink},
@@ -171,18 +171,21 @@ fn with_patch_file(
     patch: &Patch,
     file: &PatchFile,
 ) -> Result<TreeId, ReplayError> {
-    let mut edits: BTreeMap<TreePath, Option<Entry>> = BTreeMap::new();
+    let mut removed: BTreeSet<TreePath> = BTreeSet::new();
+    let mut written: BTreeMap<TreePath, Entry> = BTreeMap::new();
     for diff in &file.files {
         let named = diff.new_path.as_ref().or(diff.old_path.as_ref()).expect("a diff names a path");
         let misfit = |source| {
             let (number, subject, path) = (patch.number, patch.subject.clone(), named.clone());
             ReplayError::Misfit { number, subject, path, source }
         };
-        // One file may come twice in a patch, so earlier edits of the same patch count.
+        // A file may come twice in a patch, so what was done to it before counts; moves and copies start from what was
+        // there before the whole patch, so that two files can change places.
         let source = diff.old_path.as_ref().unwrap_or(named);
-        let old = match edits.get(source) {
-            Some(edited) => *edited,
-            None => store.entry(tree, source)?,
+        let old = match written.get(source) {
+            Some(entry) if diff.origin == Origin::InPlace => Some(*entry),
+            None if diff.origin == Origin::InPlace && removed.contains(source) => None,
+            _ => store.entry(tree, source)?,
         };
         let old_bytes = match old {
             None => None,
@@ -193,18 +196,32 @@ fn with_patch_file(
         if let (Some(old_path), true) =
             (&diff.old_path, diff.origin == Origin::Renamed || diff.new_path.is_none())
         {
-            edits.insert(old_path.clone(), None);
+            if diff.origin == Origin::InPlace {
+                written.remove(old_path);
+            }
+            removed.insert(old_path.clone());
         }
         if let (Some(new_path), Some(bytes)) = (&diff.new_path, new) {
             let mode = diff.new_mode.or(old.map(|entry| entry.mode)).unwrap_or(MODE_FILE);
             let id = match submodule_id(mode, &bytes) {
                 Some(id) => id,
+                None if mode == MODE_SUBMODULE => return Err(misfit(Misfit::NoSubmodule)),
                 None => store.write_blob(&bytes)?,
             };
-            edits.insert(new_path.clone(), Some(Entry { id, mode }));
+            written.insert(new_path.clone(), Entry { id, mode });
         }
     }
-    Ok(store.edited_tree(tree, &edits)?)
+    let mut edits: BTreeMap<TreePath, Option<Entry>> = removed.into_iter().map(|path| (path, None)).collect();
+    edits.extend(written.into_iter().map(|(path, entry)| (path, Some(entry))));
+    let made = store.edited_tree(tree, &edits)?;
+    // A file cannot be written where a folder is, nor through a link: what stood in the way would go unseen.
+    match store.changes(tree, made)?.into_iter().find(|change| !edits.contains_key(&change.path)) {
+        None => Ok(made),
+        Some(PathChange { path, .. }) => {
+            let (number, subject) = (patch.number, patch.subject.clone());
+            Err(ReplayError::Misfit { number, subject, path, source: Misfit::InTheWay })
+        }
+    }
 }
 
 /// What git shows of a submodule in a diff.
@@ -251,4 +268,265 @@ fn merge_rest(
 ) -> Result<Option<TreeId>, ReplayError> {
     let merge = store.commit(id)?;
     Ok((merge.tree != tree && store.is_ancestor(base, id)?).then_some(merge.tree))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+    use crate::{
+        event::Silent,
+        stack::{branch::read_branch, mail::read_mail},
+        tools::{git::fixture::ForkFixture, process::Invocation},
+    };
+
+    /// What one name may hold in one of two states.
+    #[derive(Debug, Clone)]
+    enum Content {
+        Nothing,
+        File(Vec<u8>),
+        Program(Vec<u8>),
+        Link(Vec<u8>),
+        Submodule(u8),
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let lines =
+            select(vec!["a\n", "b\n", "c\n", "\n", "}\n", "-- \n", "crlf\r\n", "+x\n", "@@ -1 +1 @@\n"]);
+        let text = (vec(lines, 0..40), select(vec!["", "", "open end"]))
+            .prop_map(|(lines, end)| [lines.concat(), end.to_owned()].concat().into_bytes());
+        // Long enough, and alike enough in both states, for git to write a delta.
+        let binary = (vec(any::<u8>(), 1..6), 0usize..400).prop_map(|(head, length)| {
+            let tail = (0..length).map(|at| (at * at % 251) as u8);
+            head.into_iter().chain([0]).chain(tail).collect()
+        });
+        prop_oneof![4 => text, 1 => binary, 1 => Just(Vec::new())]
+    }
+
+    fn content() -> impl Strategy<Value = Content> {
+        prop_oneof![
+            2 => Just(Content::Nothing),
+            6 => bytes().prop_map(Content::File),
+            2 => bytes().prop_map(Content::Program),
+            1 => select(vec!["x", "../y", "a b"]).prop_map(|to| Content::Link(to.as_bytes().to_vec())),
+            1 => (1u8..4).prop_map(Content::Submodule),
+        ]
+    }
+
+    const NAMES: [&[u8]; 8] = [
+        b"plain",
+        b"with space",
+        b"tab\tand \"quote\"",
+        b"caf\xe9",
+        b"folder/plain",
+        b"folder/deep/x b/x",
+        b"place",
+        b"place2/below",
+    ];
+
+    fn tree_of(store: &Store, contents: &[Content]) -> TreeId {
+        let blob = |bytes: &[u8], mode| Some(Entry { id: store.write_blob(bytes).unwrap(), mode });
+        let entry = |content: &Content| match content {
+            Content::Nothing => None,
+            Content::File(bytes) => blob(bytes, MODE_FILE),
+            Content::Program(bytes) => blob(bytes, 0o100_755),
+            Content::Link(to) => blob(to, 0o120_000),
+            Content::Submodule(digit) => {
+                Some(Entry { id: format!("{digit}").repeat(40).parse().unwrap(), mode: MODE_SUBMODULE })
+            }
+        };
+        let edits = NAMES.iter().zip(contents);
+        let edits = edits.map(|(name, content)| (TreePath::new(*name).unwrap(), entry(content))).collect();
+        store.edited_tree(store.empty_tree().unwrap(), &edits).unwrap()
+    }
+
+    fn git_diff(store: &Store, old: TreeId, new: TreeId, options: &[&str]) -> Vec<u8> {
+        let git = Invocation::new("git").arg("--git-dir").arg(store.path());
+        let git = git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+        git.args(["diff-tree", "-p", "-r", "--binary", "--full-index"])
+            .args(options)
+            .args([old.to_string(), new.to_string()])
+            .run_ok()
+            .unwrap()
+            .stdout_bytes
+    }
+
+    fn patch_of(bytes: &[u8]) -> (Patch, PatchFile) {
+        let file = PatchFile::parse(bytes).unwrap();
+        assert_eq!(file.render(), bytes);
+        assert_eq!(file.miscounted_paths(), Vec::<&TreePath>::new());
+        let (subject, message) = (String::new(), String::new());
+        let change = Change::Diff(file.clone());
+        (Patch { number: 1, subject, file: None, author: None, message, change }, file)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+
+        #[test]
+        fn what_git_writes_between_two_trees_makes_one_of_the_other(
+            states in vec((content(), content(), 0usize..4), NAMES.len()),
+            moved in any::<bool>(),
+        ) {
+            let fixture = ForkFixture::new(&[]);
+            let store = &fixture.store;
+            let old: Vec<Content> = states.iter().map(|(old, ..)| old.clone()).collect();
+            let mut new: Vec<Content> =
+                states.iter().map(|(old, new, which)| if *which == 0 { old } else { new }.clone()).collect();
+            if moved {
+                // Contents change places, which git may tell as renames and copies.
+                let from = old.clone();
+                new[0] = from[4].clone();
+                new[4] = from[0].clone();
+                new[5] = from[1].clone();
+            }
+            let (old, new) = (tree_of(store, &old), tree_of(store, &new));
+            if old != new {
+                for options in [&["--no-renames"][..], &["-M"], &["-C", "-C", "-B"], &["-U0"], &["-M", "-U1"]] {
+                    let bytes = git_diff(store, old, new, options);
+                    let (patch, file) = patch_of(&bytes);
+                    let made = with_patch_file(store, old, &patch, &file);
+                    prop_assert_eq!(made.ok(), Some(new), "{:?}: {}", options, String::from_utf8_lossy(&bytes));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_change_places_are_moved_from_what_was_there_before() {
+        let fixture = ForkFixture::new(&[("a", "1\n2\n3\n"), ("b", "x\ny\nz\n")]);
+        let tree = fixture.store.commit(fixture.base).unwrap().tree;
+        let swap = "diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n\
+                    diff --git a/b b/a\nsimilarity index 100%\nrename from b\nrename to a\n";
+        let (patch, file) = patch_of(swap.as_bytes());
+        let swapped = with_patch_file(&fixture.store, tree, &patch, &file).unwrap();
+        assert_eq!(fixture.text(swapped, "a").as_deref(), Some("x\ny\nz\n"));
+        assert_eq!(fixture.text(swapped, "b").as_deref(), Some("1\n2\n3\n"));
+    }
+
+    #[test]
+    fn a_delta_and_a_literal_are_applied_as_git_wrote_them() {
+        let fixture = ForkFixture::new(&[]);
+        let store = &fixture.store;
+        let mut noise = 1u32;
+        let mut old: Vec<u8> = (0..70_000)
+            .map(|_| {
+                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (noise >> 24) as u8
+            })
+            .collect();
+        let tree = |bytes: &[u8]| tree_of(store, &[Content::File(bytes.to_vec())]);
+        let before = tree(&old);
+        old[40_000] ^= 0xff;
+        old.truncate(69_000);
+        let after = tree(&old);
+        let bytes = git_diff(store, before, after, &[]);
+        assert!(bytes.windows(7).any(|window| window == b"\ndelta "), "git wrote a delta");
+        for (from, to) in [(before, after), (after, before), (tree(b"\0"), after)] {
+            let (patch, file) = patch_of(&git_diff(store, from, to, &[]));
+            assert_eq!(with_patch_file(store, from, &patch, &file).unwrap(), to);
+        }
+        let (patch, file) = patch_of(&bytes);
+        let error = with_patch_file(store, tree(b"another file\0"), &patch, &file).unwrap_err();
+        assert!(matches!(error, ReplayError::Misfit { source: Misfit::Binary(_), .. }), "{error}");
+    }
+
+    #[test]
+    fn hostile_patches_are_told_off_and_nothing_hangs() {
+        let fixture = ForkFixture::new(&[("f", "a\nb\nc\n")]);
+        let tree = fixture.store.commit(fixture.base).unwrap().tree;
+        let deep = format!("{}x", "d/".repeat(3_000));
+        for bad in [
+            "--- a/f\n+++ b/f\n@@ -9223372036854775809 +1 @@\n-a\n+b\n".to_owned(),
+            "--- a/f\n+++ b/f\n@@ -18446744073709551615,18446744073709551615 +1 @@\n-x\n+b\n".to_owned(),
+            "--- a/f\n+++ b/f\n@@ -99999999999999999999999 +1 @@\n-a\n+b\n".to_owned(),
+            "--- a/f\n+++ b/f\n@@ -4000000000,1 +4000000000,1 @@\n-q\n+b\n".to_owned(),
+            "--- a/../f\n+++ b/../f\n@@ -1 +1 @@\n-a\n+b\n".to_owned(),
+            "diff --git a/.git/config b/.git/config\nnew file mode 100644\n--- /dev/null\n+++ b/.git/config\n@@ -0,0 +1 @@\n+a\n"
+                .to_owned(),
+            "diff --git a/m b/m\nnew file mode 160000\n--- /dev/null\n+++ b/m\n@@ -0,0 +1 @@\n+no commit\n".to_owned(),
+            "diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\ndelta 99999999999999\nzcmZ\n\n".to_owned(),
+            "diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\nliteral 5\nIcmZPo\n\n".to_owned(),
+            "diff --git a/f b/f\nindex 1..2 100644\nGIT binary patch\n".to_owned(),
+            format!("--- a/{deep}\n+++ b/{deep}\n@@ -1 +1 @@\n-a\n+b\n"),
+        ] {
+            let fault = match PatchFile::parse(bad.as_bytes()) {
+                Err(error) => error.to_string(),
+                Ok(file) => {
+                    let change = Change::Diff(file.clone());
+                    let (subject, message) = (String::new(), String::new());
+                    let patch = Patch { number: 1, subject, file: None, author: None, message, change };
+                    with_patch_file(&fixture.store, tree, &patch, &file).unwrap_err().to_string()
+                }
+            };
+            assert!(!fault.is_empty(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_cannot_be_written_through_a_link() {
+        let fixture = ForkFixture::new(&[]);
+        let store = &fixture.store;
+        let link = Content::Link(b"/etc".to_vec());
+        let tree = tree_of(store, &[link]);
+        let add = "diff --git a/plain/x b/plain/x\nnew file mode 100644\n--- /dev/null\n+++ b/plain/x\n@@ -0,0 +1 @@\n+a\n";
+        let (patch, file) = patch_of(add.as_bytes());
+        let error = with_patch_file(store, tree, &patch, &file).unwrap_err();
+        assert!(matches!(error, ReplayError::Misfit { source: Misfit::InTheWay, .. }), "{error}");
+    }
+
+    #[test]
+    fn octopus_and_criss_cross_merges_are_flattened_without_loss() {
+        let ten: Vec<String> = (0..40).map(|line| format!("{line}\n")).collect();
+        let with = |changes: &[usize]| {
+            let line =
+                |at: usize| if changes.contains(&at) { "changed\n".to_owned() } else { ten[at].clone() };
+            (0..40).map(line).collect::<String>()
+        };
+        let mut fixture = ForkFixture::new(&[("f", &ten.concat())]);
+        let base = fixture.base;
+        let mut on = |parents: &[CommitId], changes: &[usize]| {
+            let text = with(changes);
+            fixture.commit(parents, "c", &[("f", Some(&text))])
+        };
+        let (a, b, c) = (on(&[base], &[1]), on(&[base], &[9]), on(&[base], &[17]));
+        let octopus = on(&[a, b, c], &[1, 9, 17]);
+        let (left, right) = (on(&[octopus], &[1, 9, 17, 25]), on(&[octopus], &[1, 9, 17, 33]));
+        let (one, other) = (on(&[left, right], &[1, 9, 17, 25, 33]), on(&[right, left], &[1, 9, 17, 25, 33]));
+        let head = on(&[one, other], &[1, 9, 17, 25, 33, 37]);
+        let store = &fixture.store;
+        let stack = read_branch(store, base, head, &[]).unwrap();
+        let replayed = replay_stack(store, base, store.commit(base).unwrap().tree, &stack, &Silent).unwrap();
+        assert_eq!(replayed.steps.last().map(|step| step.after), Some(store.commit(head).unwrap().tree));
+        // Five commits, and the line that only the last merge holds.
+        assert_eq!(replayed.steps.len(), 6, "{:?}", replayed.steps);
+    }
+
+    #[test]
+    fn messages_in_other_encodings_are_read_as_the_mail_says() {
+        let mail = b"From: =?ISO-8859-1?Q?J=FCrgen?= <j@example.org>\nSubject: s\nMIME-Version: 1.0\n\
+            Content-Type: text/plain; charset=ISO-8859-1\nContent-Transfer-Encoding: 8bit\n\nGr\xfc\xdfe\n---\n f | 1 +\n\n";
+        let mail = read_mail(mail).unwrap().unwrap();
+        assert_eq!(mail.author.map(|author| author.name).as_deref(), Some("J\u{fc}rgen"));
+        assert_eq!(mail.message, "s\n\nGr\u{fc}\u{df}e\n");
+    }
+
+    #[test]
+    fn every_patch_of_our_own_is_rendered_as_it_was_read() {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../patches");
+        let mut seen = 0;
+        for folder in fs::read_dir(own).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+            for file in fs::read_dir(folder.path()).unwrap().flatten() {
+                if file.path().extension().is_some_and(|ending| ending == "patch") {
+                    let bytes = fs::read(file.path()).unwrap();
+                    assert_eq!(PatchFile::parse(&bytes).unwrap().render(), bytes);
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 0, "the repository carries patches");
+    }
 }

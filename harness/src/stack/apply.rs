@@ -31,6 +31,12 @@ pub enum Misfit {
     /// The binary block cannot be decoded or fits another file.
     #[error("the binary block does not fit")]
     Binary(#[from] BinaryError),
+    /// Another file stands where the patch needs a folder, or a folder where it writes a file.
+    #[error("it stands where the patch writes something else")]
+    InTheWay,
+    /// A submodule's line names no commit.
+    #[error("the patch sets a submodule without naming its commit")]
+    NoSubmodule,
     /// A deletion whose hunks leave something over.
     #[error("the patch deletes the file, but {left} lines of it are not in the patch")]
     LinesLeft {

@@ -62,14 +62,14 @@ pub fn read_mail(preamble: &[u8]) -> Result<Option<Mail>, MailError> {
     if !["From:", "Subject:", "Date:"].iter().any(|name| starts_line(mail, name.as_bytes())) {
         return Ok(None);
     }
-    let (headers, body_at) =
-        mailparse::parse_headers(mail).map_err(|error| MailError::Header(error.to_string()))?;
+    let parsed = mailparse::parse_mail(mail).map_err(|error| MailError::Header(error.to_string()))?;
+    let headers = &parsed.headers;
     let encoding = headers.get_first_value("Content-Transfer-Encoding").unwrap_or_default().to_lowercase();
     if matches!(encoding.trim(), "base64" | "quoted-printable") {
         return Err(MailError::Encoded(encoding.trim().to_owned()));
     }
     let subject = clean_subject(&headers.get_first_value("Subject").unwrap_or_default());
-    let text = String::from_utf8_lossy(&mail[body_at..]).into_owned();
+    let text = parsed.get_body().map_err(|error| MailError::Header(error.to_string()))?;
     let (in_body_author, text) = in_body_from(&text);
     let time = headers.get_first_value("Date").and_then(|date| rfc2822_time(&date)).unwrap_or((0, 0));
     let author = in_body_author

@@ -500,15 +500,16 @@ fn common_name(names: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Reads `@@ -a,b +c,d @@`, where a missing count stands for 1.
+/// Reads `@@ -a,b +c,d @@`, where a missing count stands for 1. No file has more lines than 32 bits count.
 fn hunk_numbers(line: &[u8]) -> Option<HunkNumbers> {
     let inner = line.strip_prefix(b"@@ -")?;
     let end = inner.windows(3).position(|window| window == b" @@")?;
     let text = std::str::from_utf8(&inner[..end]).ok()?;
     let (old, new) = text.split_once(" +")?;
+    let number = |text: &str| text.parse::<u32>().ok().map(|number| number as usize);
     let range = |text: &str| match text.split_once(',') {
-        Some((start, count)) => Some((start.parse().ok()?, count.parse().ok()?)),
-        None => Some((text.parse().ok()?, 1)),
+        Some((start, count)) => Some((number(start)?, number(count)?)),
+        None => Some((number(text)?, 1)),
     };
     let ((old_start, old_lines), (new_start, new_lines)) = (range(old)?, range(new)?);
     Some(HunkNumbers { old_start, old_lines, new_start, new_lines })

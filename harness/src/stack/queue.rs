@@ -122,6 +122,7 @@ pub fn patch_files_in(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, QueueE
 fn read_patch(number: usize, name: &str, bytes: &[u8]) -> Result<Patch, QueueError> {
     let file =
         PatchFile::parse(bytes).map_err(|source| QueueError::Patch { file: name.to_owned(), source })?;
+    debug_assert!(file.render() == bytes, "{name} is rendered as it was read");
     let mail =
         read_mail(&file.preamble).map_err(|source| QueueError::Mail { file: name.to_owned(), source })?;
     let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem).to_owned();

@@ -121,12 +121,7 @@ impl Store {
     pub fn pick_all(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
         let settled: Vec<Settled> =
             picks.iter().map(|pick| self.settle(pick)).collect::<Result<_, StoreError>>()?;
-        let contests = settled.iter().flat_map(|settled| match settled {
-            Settled::Files { contested, .. } => contested.values().copied().collect(),
-            _ => Vec::new(),
-        });
-        let contests: BTreeSet<Contest> =
-            contests.filter(|contest| !self.contests.borrow().contains_key(&(*contest, favour))).collect();
+        let contests = self.open_contests(&settled, favour);
         let whole: BTreeSet<Pick> = picks
             .iter()
             .zip(&settled)
@@ -135,11 +130,31 @@ impl Store {
             .collect();
         let merged = self.merged(&contests, &whole, favour)?;
         let outcome = |(pick, settled): (&Pick, Settled)| match settled {
-            Settled::Untouched(tree) => Ok(Picked { tree, conflicts: Vec::new(), untouched: true }),
+            Settled::Same(tree) => Ok(Picked { tree, conflicts: Vec::new(), untouched: true }),
             Settled::Whole => Ok(merged[pick].clone()),
             Settled::Files { edits, contested } => self.with_contests(pick, edits, contested, favour),
         };
         picks.iter().zip(settled).map(outcome).collect()
+    }
+
+    /// Merges at once the files that picks will ask for, so that picking one after the other does not wait for each.
+    /// Guessing wrong costs time and nothing else.
+    ///
+    /// # Errors
+    /// See [`MergeError`].
+    pub fn foresee(&self, picks: &[Pick], favour: Favour) -> Result<(), MergeError> {
+        let settled: Vec<Settled> =
+            picks.iter().map(|pick| self.settle(pick)).collect::<Result<_, StoreError>>()?;
+        self.merged(&self.open_contests(&settled, favour), &BTreeSet::new(), favour).map(drop)
+    }
+
+    /// The files to merge that are not merged yet.
+    fn open_contests(&self, settled: &[Settled], favour: Favour) -> BTreeSet<Contest> {
+        let contests = settled.iter().flat_map(|settled| match settled {
+            Settled::Files { contested, .. } => contested.values().copied().collect(),
+            _ => Vec::new(),
+        });
+        contests.filter(|contest| !self.contests.borrow().contains_key(&(*contest, favour))).collect()
     }
 
     /// Picks one change.
@@ -222,7 +237,7 @@ impl Store {
     /// folders.
     fn settle(&self, pick: &Pick) -> Result<Settled, StoreError> {
         if pick.ours == pick.base {
-            return Ok(Settled::Untouched(pick.theirs));
+            return Ok(Settled::Same(pick.theirs));
         }
         let changes = self.known_changes(pick.base, pick.theirs)?;
         let mut edits = BTreeMap::new();
@@ -250,10 +265,7 @@ impl Store {
             }
             edits.insert(path.clone(), *new);
         }
-        Ok(match contested.is_empty() {
-            true => Settled::Untouched(self.edited_tree(pick.ours, &edits)?),
-            false => Settled::Files { edits, contested },
-        })
+        Ok(Settled::Files { edits, contested })
     }
 
     /// Whether a folder that leads to an added path was there before and is not in the target, or something else
@@ -284,6 +296,7 @@ impl Store {
         favour: Favour,
     ) -> Result<Picked, MergeError> {
         let mut conflicts = Vec::new();
+        let untouched = contested.is_empty();
         for (path, contest) in contested {
             let known = self.contests.borrow().get(&(contest, favour)).cloned();
             let merged = known.ok_or(MergeError::Answer("it leaves out a file"))?;
@@ -294,7 +307,7 @@ impl Store {
                 conflicts.push(PathConflict { path, merged_as, kind, base, ours, theirs });
             }
         }
-        Ok(Picked { tree: self.edited_tree(pick.ours, &edits)?, conflicts, untouched: false })
+        Ok(Picked { tree: self.edited_tree(pick.ours, &edits)?, conflicts, untouched })
     }
 
     /// Merges `whole` picks, and files by themselves, which [`Store::with_contests`] finds afterwards.
@@ -311,7 +324,8 @@ impl Store {
         // Each file under a name of its own in one small tree a side: git merges them all at once, or half of them
         // beside the other half.
         let contests: Vec<Contest> = contests.iter().copied().collect();
-        let share = if contests.len() < WORTH_SHARING { contests.len() } else { contests.len().div_ceil(LANES) };
+        let share =
+            if contests.len() < WORTH_SHARING { contests.len() } else { contests.len().div_ceil(LANES) };
         let shares: Vec<&[Contest]> = contests.chunks(share.max(1)).collect();
         for share in &shares {
             requests.push(self.gathered(share)?);
@@ -393,9 +407,9 @@ impl Pick {
 
 /// What it takes to know a pick's outcome.
 enum Settled {
-    /// Nothing more: the target holds what the change starts from.
-    Untouched(TreeId),
-    /// Some files that both sides changed in place.
+    /// Nothing more: the target is what the change starts from.
+    Same(TreeId),
+    /// Paths that the target left alone, and files that both sides changed in place.
     Files { edits: BTreeMap<TreePath, Option<Entry>>, contested: BTreeMap<TreePath, Contest> },
     /// A merge of the whole trees.
     Whole,
