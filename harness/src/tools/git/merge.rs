@@ -562,7 +562,10 @@ fn own_path(merged_as: &TreePath) -> TreePath {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
     use super::*;
+    use crate::tools::git::fixture::ForkFixture;
 
     #[test]
     fn an_answer_with_clean_and_conflicting_picks_is_read_in_order() {
@@ -581,5 +584,105 @@ mod tests {
         assert_eq!(told, [vec![], vec![("a".to_owned(), "modify/delete".to_owned())], vec![]]);
         assert_eq!(picked[1].conflicts[0].theirs.map(|entry| entry.mode), Some(0o100_755));
         assert!(read_outcome(&mut || Ok(b"2".to_vec())).is_err());
+    }
+
+    /// Files by name; contents are told by a number.
+    type Files = BTreeMap<&'static str, u8>;
+
+    /// A text of its own for every tenth of the numbers, with another line changed for every number.
+    fn text(number: u8) -> String {
+        let line = |at: u8| match at == 3 * (number % 10) {
+            true => format!("changed {number}\n"),
+            false => format!("line {at} of {}\n", number / 10),
+        };
+        (0..30).map(line).collect()
+    }
+
+    fn stored(store: &Store, files: &Files) -> TreeId {
+        let file =
+            |number: &u8| Entry { id: store.write_blob(text(*number).as_bytes()).unwrap(), mode: MODE_FILE };
+        let edits =
+            files.iter().map(|(name, number)| (TreePath::new(*name).unwrap(), Some(file(number)))).collect();
+        store.edited_tree(store.empty_tree().unwrap(), &edits).unwrap()
+    }
+
+    const NAMES: [&str; 10] = ["a", "b", "d/a", "d/b", "d/e/a", "d/e/b", "f/a", "f/b", "f/g/a", "g"];
+
+    #[derive(Debug, Clone)]
+    enum Deed {
+        Edit(usize, u8),
+        Delete(usize),
+        Move(usize, usize),
+        MoveFolder(&'static str, &'static str),
+    }
+
+    fn done(mut files: Files, deeds: &[Deed]) -> Files {
+        for deed in deeds {
+            match *deed {
+                Deed::Edit(at, number) => {
+                    files
+                        .entry(NAMES[at])
+                        .and_modify(|old| *old = *old / 10 * 10 + number % 10)
+                        .or_insert(number);
+                }
+                Deed::Delete(at) => _ = files.remove(NAMES[at]),
+                Deed::Move(from, to) => {
+                    if let Some(number) = files.remove(NAMES[from]) {
+                        files.insert(NAMES[to], number);
+                    }
+                }
+                Deed::MoveFolder(from, to) => {
+                    for old in NAMES {
+                        let new = old.strip_prefix(from).map(|rest| format!("{to}{rest}"));
+                        let new = new.and_then(|new| NAMES.iter().find(|name| **name == new));
+                        if let Some(new) = new
+                            && let Some(number) = files.remove(old)
+                        {
+                            files.insert(new, number);
+                        }
+                    }
+                }
+            }
+        }
+        files
+    }
+
+    fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+        let deed = prop_oneof![
+            6 => (0..NAMES.len(), 0u8..100).prop_map(|(at, number)| Deed::Edit(at, number)),
+            1 => (0..NAMES.len()).prop_map(Deed::Delete),
+            1 => (0..NAMES.len(), 0..NAMES.len()).prop_map(|(from, to)| Deed::Move(from, to)),
+            1 => select(vec![("d/", "f/"), ("d/e/", "f/"), ("f/g/", "d/e/")])
+                .prop_map(|(from, to)| Deed::MoveFolder(from, to)),
+        ];
+        vec(deed, 0..5)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(80) })]
+
+        #[test]
+        fn a_pick_gives_what_git_gives_for_whole_trees(
+            numbers in vec(proptest::option::of(0u8..100), NAMES.len()),
+            ours in deeds(),
+            theirs in deeds(),
+        ) {
+            let base: Files = NAMES.into_iter().zip(numbers).filter_map(|(name, n)| Some((name, n?))).collect();
+            let fixture = ForkFixture::new(&[]);
+            let store = &fixture.store;
+            let (ours, theirs) = (done(base.clone(), &ours), done(base.clone(), &theirs));
+            let pick =
+                Pick { base: stored(store, &base), ours: stored(store, &ours), theirs: stored(store, &theirs) };
+            for favour in [Favour::Neither, Favour::Theirs] {
+                let told = |picked: &Picked| -> Vec<(TreePath, String)> {
+                    picked.conflicts.iter().map(|c| (c.path.clone(), c.kind.clone())).collect()
+                };
+                let (quick, whole) = (store.pick(pick, favour).unwrap(), store.merge_tree(&[pick], favour).unwrap());
+                prop_assert_eq!(told(&quick), told(&whole[0]));
+                if quick.conflicts.is_empty() {
+                    prop_assert_eq!(quick.tree, whole[0].tree);
+                }
+            }
+        }
     }
 }
