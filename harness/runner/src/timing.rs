@@ -92,7 +92,7 @@ pub(crate) fn timed(ids: Ids<'_>, fault: &Fault) -> Result<Timed, EngineError> {
     let mut timed = Timed { ids: Vec::new(), ttft_s: 0.0, token_times_s: Vec::new(), cpu_s: None };
     let cpu_began = cpu_s();
     let mut last = Instant::now();
-    while let Some(id) = ids.next() {
+    for id in ids {
         let id = id?;
         fault.delay(last.elapsed());
         let now = Instant::now();
