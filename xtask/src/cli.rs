@@ -54,7 +54,8 @@ pub(crate) enum Command {
     /// Look into Metal libraries (`mlx.metallib`), on any platform.
     #[command(subcommand)]
     Metallib(MetallibCommand),
-    /// Say what becomes of every patch of a fork on a newer upstream, and which upstream commit is in the way.
+    /// Rebase a fork's patches onto a newer upstream and export them; with --dry-run only say what becomes of every patch,
+    /// and which upstream commit is in the way.
     SyncUpstream(SyncUpstreamArgs),
     /// Say of every patch of a fork whether it is still needed, with proof, and what to do with it.
     PatchReport(PatchReportArgs),
@@ -204,12 +205,31 @@ pub(crate) struct SyncUpstreamArgs {
     #[arg(required = true, value_name = "FORK")]
     pub(crate) forks: Vec<String>,
     /// The upstream commit to go to: a tag, a branch, a commit, `base`, `latest` (the branch's newest commit),
-    /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict).
-    #[arg(long, value_name = "TARGET", default_value = "latest")]
-    pub(crate) onto: String,
+    /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict) [default: where the
+    /// unfinished rebase goes, else latest].
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) onto: Option<String>,
     /// Forecast only; change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Take the files in the work tree as resolved and go on with the rebase that waits.
+    #[arg(long, group = "next", conflicts_with = "dry_run")]
+    pub(crate) r#continue: bool,
+    /// Leave out the patch that waits and go on.
+    #[arg(long, group = "next", conflicts_with = "dry_run")]
+    pub(crate) skip: bool,
+    /// Give the rebase that waits up; what stands in its work tree is kept under a ref of the cache.
+    #[arg(long, group = "next", conflicts_with = "dry_run")]
+    pub(crate) abort: bool,
+    /// Export the stack although patches that merged by themselves changed in meaning: somebody has looked.
+    #[arg(long, conflicts_with_all = ["dry_run", "abort"])]
+    pub(crate) accept_meaning: bool,
+    /// Take over the resolutions that `git rerere` recorded (`.git/rr-cache`) before anything else.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["dry_run", "abort"])]
+    pub(crate) import_rr_cache: Option<PathBuf>,
+    /// Where the run's folder is made [default: reports/ in the checkout].
+    #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
+    pub(crate) report_dir: Option<PathBuf>,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
     #[arg(long, value_name = "DIR")]
@@ -322,8 +342,8 @@ mod tests {
           doctor         List every tool that Regraft uses, with version and place, and how to get what is
                          missing
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform
-          sync-upstream  Say what becomes of every patch of a fork on a newer upstream, and which upstream
-                         commit is in the way
+          sync-upstream  Rebase a fork's patches onto a newer upstream and export them; with --dry-run only
+                         say what becomes of every patch, and which upstream commit is in the way
           patch-report   Say of every patch of a fork whether it is still needed, with proof, and what to do
                          with it
           compare        Put two finished runs side by side; refused with exit code 4 where their machines or

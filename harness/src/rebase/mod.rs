@@ -3,7 +3,17 @@
 
 pub mod culprit;
 pub mod depend;
+pub mod execute;
+pub mod export;
 pub mod forecast;
+pub mod marks;
+pub mod meaning;
 pub mod outcome;
+pub mod plan;
+pub mod record;
 pub mod replay;
+pub mod resolution;
+pub mod run;
+pub mod state;
 pub mod sync;
+pub mod text;

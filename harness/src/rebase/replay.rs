@@ -152,7 +152,7 @@ pub fn write_commits(
     Ok(commits)
 }
 
-fn person(author: Option<&Author>) -> Person {
+pub(super) fn person(author: Option<&Author>) -> Person {
     match author {
         Some(Author { name, email, time_s, offset_min }) => Person {
             name: if name.is_empty() { email.clone() } else { name.clone() },

@@ -213,6 +213,8 @@ pub struct Forecasted {
     pub store: Store,
     /// Upstream's tags.
     pub tags: BTreeMap<String, CommitId>,
+    /// The newest commit of the fork's branch, for a stack read from a branch.
+    pub head: Option<CommitId>,
     /// The stack as it was read.
     pub stack: PatchStack,
     /// The stack on its own base.
@@ -272,9 +274,7 @@ pub fn open_stack(
     events: &dyn EventSink,
 ) -> Result<Opened, SyncError> {
     events.emit(Event::StepStarted { step: format!("forecast {}", spec.name) });
-    if let (StackSpec::CrateQueue(queue), Some(base), Source::Remotes) = (&spec.stack, &spec.base, source)
-        && names_base(base, onto)
-    {
+    if let Some((queue, base)) = on_carried_base(&spec, onto, source) {
         let (queue, base) = (queue.clone(), base.clone());
         let whole = forecast_on_carried_base(root, spec, &base, &queue, events)?;
         return Ok(Opened::Forecasted(Box::new(whole)));
@@ -302,7 +302,7 @@ pub fn forecast_opened(
         way = target(&fork, outcome.frontier.commit)?;
         outcome = forecast(&fork.store, &replayed, &way)?;
     }
-    let Fork { spec, store, upstream, .. } = fork;
+    let Fork { spec, store, upstream, head, .. } = fork;
     let asked = match onto {
         Onto::Named(name) => Some(name.as_str()),
         _ => None,
@@ -314,7 +314,21 @@ pub fn forecast_opened(
     let document =
         document(&store, &spec, &replayed, &outcome, (named(way.base.commit), named(way.onto.commit)))?;
     let tags = upstream.tags;
-    Ok(Forecasted { spec, store, tags, stack, replayed, target: way, forecast: outcome, document })
+    Ok(Forecasted { spec, store, tags, head, stack, replayed, target: way, forecast: outcome, document })
+}
+
+/// The queue and base of a stack that a crate alone can give, because its target is the base that the crate carries.
+pub(super) fn on_carried_base<'s>(
+    spec: &'s ForkSpec,
+    onto: &Onto,
+    source: &Source,
+) -> Option<(&'s CrateQueue, &'s BaseSpec)> {
+    match (&spec.stack, &spec.base, source) {
+        (StackSpec::CrateQueue(queue), Some(base), Source::Remotes) if names_base(base, onto) => {
+            Some((queue, base))
+        }
+        _ => None,
+    }
 }
 
 /// Replays a crate's queue on the sources that the crate itself carries: no upstream is needed for that.
@@ -350,7 +364,7 @@ fn forecast_on_carried_base(
     let named = NamedCommit { commit, tag };
     let document = document(&store, &spec, &replayed, &outcome, (named.clone(), named))?;
     let tags = BTreeMap::new();
-    Ok(Forecasted { spec, store, tags, stack, replayed, target, forecast: outcome, document })
+    Ok(Forecasted { spec, store, tags, head: None, stack, replayed, target, forecast: outcome, document })
 }
 
 fn names_base(base: &BaseSpec, onto: &Onto) -> bool {

@@ -5,6 +5,7 @@ mod again;
 pub mod compare;
 pub mod history;
 mod markdown;
+mod rebase;
 mod summary;
 mod throughput;
 
@@ -23,6 +24,7 @@ use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 pub use again::judge_again;
+pub use rebase::{finding_text, rebase_summary, word};
 pub use summary::summary;
 
 use crate::{

@@ -13,6 +13,7 @@ use harness::{
 };
 use serde::Serialize;
 
+use super::sync_run;
 use crate::{
     cli::{Format, SyncUpstreamArgs},
     exit::{Exit, Failure},
@@ -20,19 +21,15 @@ use crate::{
 };
 
 /// The width that tables keep to, in columns.
-const WIDTH: usize = 100;
+pub(super) const WIDTH: usize = 100;
 
-/// Forecasts each fork and prints what was found.
+/// Rebases each fork, or forecasts it and prints what was found.
 pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
     if !args.dry_run {
-        return Err(Failure::new(
-            Exit::Usage,
-            "this version of Regraft only forecasts a rebase; it does not carry one out yet",
-            Some("add --dry-run".to_owned()),
-        ));
+        return sync_run::run(root, args, events);
     }
     let specs = args.forks.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
-    let onto = Onto::from(args.onto.as_str());
+    let onto = Onto::from(args.onto.as_deref().unwrap_or("latest"));
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let mut forks = Vec::new();
     for spec in specs {
@@ -165,23 +162,23 @@ fn word(fate: PatchFate) -> &'static str {
     }
 }
 
-fn place(commit: &NamedCommit) -> String {
+pub(super) fn place(commit: &NamedCommit) -> String {
     match &commit.tag {
         Some(tag) => format!("{} ({})", printable(tag), commit.commit.short()),
         None => commit.commit.short(),
     }
 }
 
-fn counted(count: usize, one: &str, many: &str) -> String {
+pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn line(text: &mut String, content: &str) {
+pub(super) fn line(text: &mut String, content: &str) {
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{}", shortened(content.trim_end(), WIDTH));
 }
 
-fn shortened(text: &str, width: usize) -> String {
+pub(super) fn shortened(text: &str, width: usize) -> String {
     match text.chars().count() > width {
         true => text.chars().take(width - 1).chain(['…']).collect(),
         false => text.to_owned(),

@@ -2,6 +2,7 @@
 
 mod base;
 mod consumers;
+mod edit;
 mod generated;
 mod push;
 mod registry;
@@ -21,6 +22,7 @@ use super::{
 
 pub use base::BaseSpec;
 pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
+pub use edit::with_base;
 pub use generated::GeneratedSpec;
 pub use push::{PushSpec, is_branch_name};
 pub use registry::RegistrySpec;

@@ -84,3 +84,10 @@ object_id!(
     /// Equal for two changes that differ in nothing but line numbers and white space: `git patch-id --stable`.
     PatchId
 );
+
+impl TreeId {
+    /// The id as an entry of a tree names it.
+    pub fn as_entry(self) -> EntryId {
+        EntryId(self.0)
+    }
+}

@@ -353,6 +353,20 @@ impl Store {
         Ok(Pick { base: side(|c| c.base)?, ours: side(|c| c.ours)?, theirs: side(|c| c.theirs)? })
     }
 
+    /// Picks one change so that the conflict markers also show the lines before the change (git's `zdiff3` style).
+    ///
+    /// # Errors
+    /// See [`MergeError`]; a conflict is no error.
+    pub fn pick_showing_base(&self, pick: Pick) -> Result<Picked, MergeError> {
+        let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
+        let command = git_command(self.path()).args(["-c", "merge.conflictStyle=zdiff3"]);
+        let command = command.args(["merge-tree", "--write-tree", "--stdin", "-z"]).stdin(pick.request());
+        let answer = command.timeout(TIMEOUT).run_ok().map_err(failed)?.stdout_bytes;
+        let mut fields = answer.split(|&byte| byte == 0);
+        let next = &mut || fields.next().map(<[u8]>::to_vec).ok_or(MergeError::Answer("it ends too early"));
+        read_outcome(next)
+    }
+
     /// Hands picks to `git merge-tree`: to one process, or to several that work side by side, for all that is ever
     /// asked of this store.
     fn merge_tree(&self, picks: &[Pick], favour: Favour) -> Result<Vec<Picked>, MergeError> {
@@ -489,7 +503,7 @@ fn skip_outcome(next: &mut dyn FnMut() -> Result<Vec<u8>, MergeError>) -> Result
     Ok(())
 }
 
-fn read_entry(field: &[u8]) -> Option<(TreePath, u8, Entry)> {
+pub(super) fn read_entry(field: &[u8]) -> Option<(TreePath, u8, Entry)> {
     let tab = field.iter().position(|&byte| byte == b'\t')?;
     let mut words = std::str::from_utf8(&field[..tab]).ok()?.split(' ');
     let mode = u32::from_str_radix(words.next()?, 8).ok()?;

@@ -6,12 +6,16 @@ pub mod apply;
 pub mod checkout;
 mod command;
 pub mod export;
+pub mod commits;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod history;
 pub mod ids;
+pub mod mails;
 pub mod merge;
 pub mod mirror;
 pub mod remote;
+pub mod refs;
 pub mod store;
 pub mod tree_path;
+pub mod worktree;

@@ -58,7 +58,8 @@ pub const MODE_EXECUTABLE: u32 = 0o100_755;
 pub const MODE_LINK: u32 = 0o120_000;
 /// The mode of a submodule.
 pub const MODE_SUBMODULE: u32 = 0o160_000;
-const MODE_FOLDER: u32 = 0o040_000;
+/// The mode of a folder.
+pub const MODE_FOLDER: u32 = 0o040_000;
 
 /// One path at which two trees differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +177,7 @@ impl Store {
             known: RefCell::default(),
             contests: RefCell::default(),
             mergers: RefCell::default(),
-        })
+        }
     }
 
     /// The store's folder.
