@@ -451,10 +451,10 @@ impl Executor<'_> {
         state: &mut SyncState,
     ) -> Result<CommitId, ExecuteError> {
         let known = state.written.get(&patch.number);
-        if let Some(known) = known.filter(|known| known.parent == parent && known.tree == tree) {
-            if self.store.has(known.commit) {
-                return Ok(known.commit);
-            }
+        if let Some(known) = known.filter(|known| known.parent == parent && known.tree == tree)
+            && self.store.has(known.commit)
+        {
+            return Ok(known.commit);
         }
         let whole = self.whole_tree(tree)?;
         let (text, committer) = (&patch.text, &patch.committer[..]);
@@ -557,7 +557,7 @@ fn made_of(resolution: &Resolution, open: &OpenConflict, marked: Option<&[u8]>) 
         },
         Settled::Rerere { hunks } => {
             let form = marked.and_then(marks::rerere_form);
-            match form.and_then(|(form, _)| edited(&form, hunks)) {
+            match form.and_then(|form| edited(&form.file, hunks)) {
                 Some(bytes) => Made::File { mode: own_mode(), bytes },
                 None => Made::Unfit,
             }

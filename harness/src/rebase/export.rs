@@ -157,7 +157,9 @@ pub fn plan_export(
             (Some(file), true) => file.clone(),
             _ => format!("{:04}-{}.patch", made.number, slug(&patch.subject)),
         };
-        let kept = before.get(&name).filter(|old| says_the_same(old, &bytes, own_files));
+        let kept = before.get(&name).filter(|old| {
+            says_the_same(old, &bytes, own_files) || (own_files && still_fits(store, plan, made, &name, old))
+        });
         if kept.is_none() {
             let foreign =
                 before.contains_key(&name) && !own_files && !is_ours(&manifest, &name, &before[&name]);
@@ -279,6 +281,15 @@ fn says_the_same(old: &[u8], new: &[u8], own_files: bool) -> bool {
                     _ => false,
                 }
         })
+}
+
+/// Whether a file of the stack itself, as it stands, makes the patch's tree of the tree below it: fewer lines of context
+/// than git writes are no reason to write it anew.
+fn still_fits(store: &Store, plan: &RebasePlan, made: &DonePatch, name: &str, bytes: &[u8]) -> bool {
+    let files = BTreeMap::from([(name.to_owned(), bytes.to_vec())]);
+    let Ok(stack) = read_queue(&files, &PatchOrder::Series, Some(name)) else { return false };
+    let replayed = replay_stack(store, plan.onto.commit, made.tip, &stack, &Silent);
+    replayed.is_ok_and(|replayed| replayed.steps.last().is_some_and(|step| step.after == made.tree))
 }
 
 /// The order of a folder's own stack, with what is gone taken out of its list.

@@ -93,9 +93,18 @@ pub fn leftover(resolved: &[u8], known: &[&[u8]]) -> Vec<usize> {
     numbered.filter(|(_, line)| marker(line) && !known.contains(line)).map(|(number, _)| number).collect()
 }
 
+/// A file with markers the way `git rerere` keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RerereForm {
+    /// The file.
+    pub file: Vec<u8>,
+    /// Its places, upstream's side not told from the patch's.
+    pub places: Vec<[Vec<u8>; 2]>,
+}
+
 /// The file the way `git rerere` keeps it: markers without labels, no lines from before, the sides of each place in
-/// byte order; and its places, upstream's side not told from the patch's. `None` when the markers do not fit together.
-pub fn rerere_form(marked: &[u8]) -> Option<(Vec<u8>, Vec<[Vec<u8>; 2]>)> {
+/// byte order. `None` when the markers do not fit together.
+pub fn rerere_form(marked: &[u8]) -> Option<RerereForm> {
     let (mut out, mut places) = (Vec::new(), Vec::new());
     let mut open: Option<([Vec<u8>; 2], usize)> = None;
     for line in lines(marked) {
@@ -120,7 +129,7 @@ pub fn rerere_form(marked: &[u8]) -> Option<(Vec<u8>, Vec<[Vec<u8>; 2]>)> {
             Some(_) => {}
         }
     }
-    open.is_none().then_some((out, places))
+    open.is_none().then_some(RerereForm { file: out, places })
 }
 
 /// By how much brackets of each kind are open at the end of a file.
@@ -180,9 +189,9 @@ mod tests {
     #[test]
     fn the_form_of_rerere_forgets_labels_base_and_sides() {
         let other = "a\n<<<<<<< HEAD\np\nq\n=======\nu\n>>>>>>> x\nz\n";
-        let (form, places) = rerere_form(MARKED.as_bytes()).unwrap();
-        assert_eq!(rerere_form(other.as_bytes()).unwrap(), (form, places.clone()));
-        assert_eq!(places, [[b"p\nq\n".to_vec(), b"u\n".to_vec()]]);
+        let form = rerere_form(MARKED.as_bytes()).unwrap();
+        assert_eq!(rerere_form(other.as_bytes()).unwrap(), form);
+        assert_eq!(form.places, [[b"p\nq\n".to_vec(), b"u\n".to_vec()]]);
         assert_eq!(rerere_form(b"<<<<<<< x\na\n"), None);
     }
 

@@ -46,7 +46,10 @@ impl ConflictKey {
 
     /// The key that a file with markers has for `git rerere`; `None` where there are none, or torn ones.
     pub fn of_rerere(marked: &[u8]) -> Option<Self> {
-        let (_, places) = marks::rerere_form(marked).filter(|(_, places)| !places.is_empty())?;
+        let places = marks::rerere_form(marked)?.places;
+        if places.is_empty() {
+            return None;
+        }
         Some(Self::hashed("rerere", places.iter().flatten().map(|side| &side[..])))
     }
 
@@ -355,11 +358,10 @@ pub fn import_rr_cache(rr_cache: &Path, folder: &Path) -> Result<Vec<String>, Re
                 continue;
             }
             let (pre, post) = (fs::read(&pre).map_err(disk(&pre))?, fs::read(&post).map_err(disk(&post))?);
-            let (Some((form, _)), Some(key)) = (marks::rerere_form(&pre), ConflictKey::of_rerere(&pre))
-            else {
+            let (Some(form), Some(key)) = (marks::rerere_form(&pre), ConflictKey::of_rerere(&pre)) else {
                 continue;
             };
-            let settled = Settled::Rerere { hunks: hunks(&form, &post, HunkHeaders::Numbered) };
+            let settled = Settled::Rerere { hunks: hunks(&form.file, &post, HunkHeaders::Numbered) };
             let hash = conflict.file_name().unwrap_or_default().to_string_lossy();
             let resolution = Resolution {
                 key,
@@ -451,7 +453,7 @@ mod tests {
         let resolutions = Resolutions::read(&folder).unwrap();
         let (_, found) = resolutions.find(&ConflictKey::of_rerere(MARKED).unwrap()).unwrap();
         let Settled::Rerere { hunks } = &found.settled else { panic!() };
-        let (form, _) = marks::rerere_form(MARKED).unwrap();
+        let form = marks::rerere_form(MARKED).unwrap().file;
         assert_eq!(edited(&form, hunks).unwrap(), RESOLVED);
     }
 }

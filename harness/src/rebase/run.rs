@@ -380,10 +380,10 @@ pub fn sync_fork(
     prepared.document.onto = asked_name(&prepared, &asked);
     let plan = planned(&prepared, name, request.sign)?;
     let digest = plan.digest();
-    if let Some(known) = state.take_if(|known| known.plan != digest) {
-        if known.holds_decisions() {
-            return Err(RunError::Changed { fork: name.to_owned(), onto: known.onto_asked });
-        }
+    if let Some(known) = state.take_if(|known| known.plan != digest)
+        && known.holds_decisions()
+    {
+        return Err(RunError::Changed { fork: name.to_owned(), onto: known.onto_asked });
     }
     let mirrors = match &source {
         Source::Mirrors(mirrors) => Some(fs::canonicalize(mirrors).unwrap_or_else(|_| mirrors.clone())),
@@ -435,6 +435,11 @@ impl Run<'_> {
         let expected = self.own_branch(&branch)?;
         state.save(self.root, self.name)?;
         self.request.faults.pass()?;
+        if state.stop.is_none()
+            && let Some(left_behind) = WorkTree::find(&self.folder.join("worktree"))
+        {
+            left_behind.remove()?;
+        }
         match self.request.action {
             Action::Continue => self.take_resolution(&mut state)?,
             Action::Skip => self.leave_out(&mut state)?,
@@ -926,13 +931,7 @@ fn planned(prepared: &Forecasted, name: &str, sign: Sign) -> Result<RebasePlan, 
 /// The target's name: where a run goes on, only the commit was looked up, and the tag that was asked for is found again.
 fn asked_name(prepared: &Forecasted, asked: &str) -> NamedCommit {
     let found = &prepared.document.onto;
-    let tag = prepared
-        .fork
-        .upstream
-        .tags
-        .get(asked)
-        .filter(|commit| **commit == found.commit)
-        .map(|_| asked.to_owned());
+    let tag = prepared.tags.get(asked).filter(|commit| **commit == found.commit).map(|_| asked.to_owned());
     NamedCommit { commit: found.commit, tag: tag.or_else(|| found.tag.clone()) }
 }
 
@@ -998,3 +997,6 @@ fn kept_prefix(fork: &str) -> String {
 fn made_ref(fork: &str, head: CommitId) -> String {
     format!("refs/regraft/{fork}/made/{head}")
 }
+
+#[cfg(test)]
+mod tests;
