@@ -1,5 +1,7 @@
 //! `sync-upstream` as a process: killed at random moments, it comes to the same end.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail by panicking")]
+
 use std::{
     collections::BTreeMap,
     fs,
