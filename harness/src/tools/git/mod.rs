@@ -5,8 +5,8 @@
 pub mod apply;
 pub mod checkout;
 mod command;
-pub mod export;
 pub mod commits;
+pub mod export;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod history;
@@ -14,8 +14,8 @@ pub mod ids;
 pub mod mails;
 pub mod merge;
 pub mod mirror;
-pub mod remote;
 pub mod refs;
+pub mod remote;
 pub mod store;
 pub mod tree_path;
 pub mod worktree;

@@ -177,7 +177,7 @@ impl Store {
             known: RefCell::default(),
             contests: RefCell::default(),
             mergers: RefCell::default(),
-        }
+        })
     }
 
     /// The store's folder.
