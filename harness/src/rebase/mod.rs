@@ -1,5 +1,5 @@
 //! What becomes of a stack on another upstream: first it is replayed on its own base, then picked onto the target, patch
-//! after patch, and a conflict never hides what comes after it.
+//! after patch, and a conflict never hides what comes after it. `sync` is the forecast, `run` the rebase itself.
 
 pub mod culprit;
 pub mod depend;
