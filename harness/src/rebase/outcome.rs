@@ -3,6 +3,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -176,7 +177,9 @@ pub fn sync_folder(root: &Path, fork: &str) -> PathBuf {
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    let mut beside = tempfile::NamedTempFile::new_in(folder)?;
+    // Temporary files are their owner's alone; what is kept here is as readable as any other file.
+    let readable = fs::Permissions::from_mode(0o666);
+    let mut beside = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
     io::Write::write_all(&mut beside, bytes)?;
     beside.as_file().sync_all()?;
     beside.persist(path).map_err(|error| error.error)?;
