@@ -60,7 +60,7 @@ impl Mirror {
         git(&repo, &["checkout", "--quiet", "-b", "fork"]);
         for patch in 1..=12 {
             let change = |number: u32| {
-                if number % 10 == 0 && number / 10 < patch {
+                if number.is_multiple_of(10) && number / 10 < patch {
                     format!("{number} ours")
                 } else {
                     number.to_string()
