@@ -201,9 +201,12 @@ pub(crate) struct MetallibLearnArgs {
 /// Options of `sync-upstream`.
 #[derive(Debug, Args)]
 pub(crate) struct SyncUpstreamArgs {
-    /// Forks by their names below `patches/`.
-    #[arg(required = true, value_name = "FORK")]
+    /// Forks by their names below `patches/`; what a fork builds on comes first, whatever the order here.
+    #[arg(required_unless_present = "all", value_name = "FORK")]
     pub(crate) forks: Vec<String>,
+    /// Every fork below `patches/`.
+    #[arg(long, conflicts_with = "forks")]
+    pub(crate) all: bool,
     /// The upstream commit to go to: a tag, a branch, a commit, `base`, `latest` (the branch's newest commit),
     /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict) [default: where the
     /// unfinished rebase goes, else latest].
@@ -227,6 +230,15 @@ pub(crate) struct SyncUpstreamArgs {
     /// Take over the resolutions that `git rerere` recorded (`.git/rr-cache`) before anything else.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["dry_run", "abort"])]
     pub(crate) import_rr_cache: Option<PathBuf>,
+    /// Push each result to the branch in fork.toml's [push], with a lease; the old head is kept on the remote.
+    #[arg(long, conflicts_with_all = ["dry_run", "abort"])]
+    pub(crate) push: bool,
+    /// Push what no gate has passed; the report says so.
+    #[arg(long, requires = "push")]
+    pub(crate) unvalidated: bool,
+    /// Move the pins of every consumer in fork.toml, each on a branch `regraft/pins` of the consumer.
+    #[arg(long, conflicts_with_all = ["dry_run", "abort"])]
+    pub(crate) update_pins: bool,
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
     pub(crate) report_dir: Option<PathBuf>,

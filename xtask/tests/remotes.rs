@@ -53,13 +53,18 @@ impl Setting {
         self.folder.path().join("remotes").join(owner).join("name")
     }
 
-    /// Runs `sync-upstream f --dry-run` with addresses at example.org redirected to the remotes.
+    /// Runs `sync-upstream f --dry-run`.
     fn sync(&self, more: &[&str]) -> Output {
+        self.run(&[&["f", "--dry-run"], more].concat())
+    }
+
+    /// Runs `sync-upstream` with addresses at example.org redirected to the remotes.
+    fn run(&self, args: &[&str]) -> Output {
         let redirect = format!("url.file://{}/remotes/.insteadOf", self.folder.path().display());
         #[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
         Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .args(["sync-upstream", "f", "--dry-run"])
-            .args(more)
+            .arg("sync-upstream")
+            .args(args)
             .current_dir(self.root())
             .env_remove("CARGO_MANIFEST_DIR")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -223,4 +228,48 @@ fn a_patch_that_leaves_the_tree_or_touches_git_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{path}: {told}");
         assert!(told.contains("0001-x.patch"), "{told}");
     }
+}
+
+#[test]
+fn a_rebased_fork_is_pushed_and_the_pins_follow_and_nothing_of_others_is_overwritten() {
+    let more = "[push]\nrepository = \"https://example.org/fork/name\"\nbranch = \"regraft\"\nprotected = [\"main\"]\n\
+        [[consumers]]\nkind = \"text\"\ncheckout = \"../user\"\nfiles = [\"pin\"]\n";
+    let setting = Setting::new(&format!("{FORK}{BRANCH}{more}"));
+    let (fork, user) = (setting.remote("fork"), setting.folder.path().join("user"));
+    fs::create_dir_all(&user).unwrap();
+    git(&user, &["init", "-q", "-b", "main"]);
+    commit(&user, "pin", &[("pin", &git(&fork, &["rev-parse", "main"]))]);
+    let failed = |args: &[&str], code: i32, told: &str| {
+        let output = setting.run(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(told), "{stderr}");
+    };
+    failed(&["f", "--push"], 2, "no gate has passed");
+    let everything = ["f", "--push", "--unvalidated", "--update-pins"];
+    let output = setting.run(&[&everything[..], &["--format", "json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let push = &document["followed"]["forks"][0]["push"];
+    let head = push["new_head"].as_str().unwrap();
+    assert_eq!(
+        (&push["patches"], &push["validation"]["kind"]),
+        (&Value::from(1), &Value::from("unvalidated"))
+    );
+    assert_eq!(git(&fork, &["rev-parse", "regraft"]).trim(), head);
+    assert_eq!(git(&user, &["show", "regraft/pins:pin"]).trim(), head);
+    assert_eq!(git(&user, &["status", "--short"]), "");
+    // Somebody else works on the pushed branch, and upstream goes on.
+    git(&fork, &["checkout", "-q", "regraft"]);
+    commit(&fork, "theirs", &[("t", "t\n")]);
+    git(&fork, &["checkout", "-q", "main"]);
+    let theirs = git(&fork, &["rev-parse", "regraft"]);
+    commit(&setting.remote("up"), "c", &[("a", "AA\n")]);
+    failed(&everything, 2, "moved by somebody else");
+    assert_eq!(git(&fork, &["rev-parse", "regraft"]), theirs);
+    // Once it is taken back, the old head gives way and stays under its backup ref.
+    git(&fork, &["update-ref", "refs/heads/regraft", head]);
+    let output = setting.run(&everything);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(git(&fork, &["rev-parse", &format!("refs/regraft/backup/regraft/{head}")]).trim(), head);
 }

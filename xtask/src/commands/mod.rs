@@ -8,6 +8,7 @@ mod judge;
 mod metallib;
 mod patch_report;
 mod selftest;
+mod sync_after;
 mod sync_run;
 mod sync_upstream;
 

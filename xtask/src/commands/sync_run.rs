@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use harness::{
-    config::load_fork,
     event::{Event, EventSink},
     fork::open::Source,
+    pin::follow::Followed,
     rebase::{
         execute::{Faults, resolutions_folder},
         meaning::Weight,
@@ -21,7 +21,10 @@ use harness::{
 };
 use serde::Serialize;
 
-use super::sync_upstream::{counted, line, place};
+use super::{
+    sync_after,
+    sync_upstream::{counted, forks, line, place},
+};
 use crate::{
     cli::{Format, SyncUpstreamArgs},
     exit::{Exit, Failure},
@@ -30,7 +33,7 @@ use crate::{
 
 /// Rebases each fork as far as it goes, and prints what became of it.
 pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
-    let specs = args.forks.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
+    let specs = forks(root, args)?;
     let action = match (args.r#continue, args.skip, args.abort) {
         (true, ..) => Action::Continue,
         (_, true, _) => Action::Skip,
@@ -54,18 +57,32 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
         faults: &Faults::none(),
     };
     let mut outcomes = Vec::new();
-    for spec in specs {
+    for spec in specs.clone() {
         let name = spec.name.clone();
         if let Some(rr_cache) = &args.import_rr_cache {
             import(root, &name, rr_cache, events)?;
         }
         outcomes.push(sync_fork(root, spec, &request, events).map_err(|error| failure(&name, error))?);
     }
+    let done = outcomes.iter().all(is_done);
+    // Nothing follows a rebase that waits: what others build on has to be whole.
+    let followed = if done { sync_after::run(root, args, &specs, events)? } else { None };
+    let whole = followed.as_ref().is_none_or(Followed::is_whole);
     match args.format {
-        Format::Json => Document::new(SCHEMA, SCHEMA_VERSION, Outcomes::of(&outcomes)).print()?,
-        Format::Text => print_text(&outcomes.iter().map(text).collect::<Vec<_>>().join("\n"))?,
+        Format::Json => {
+            Document::new(SCHEMA, SCHEMA_VERSION, Outcomes::of(&outcomes, followed.as_ref())).print()?;
+        }
+        Format::Text => {
+            let mut parts: Vec<String> = outcomes.iter().map(text).collect();
+            parts.extend(followed.as_ref().map(sync_after::text));
+            print_text(&parts.join("\n"))?;
+        }
     }
-    Ok(if outcomes.iter().all(is_done) { Exit::Pass } else { Exit::Conflict })
+    Ok(match (done, whole) {
+        (false, _) => Exit::Conflict,
+        (true, false) => Exit::Found,
+        (true, true) => Exit::Pass,
+    })
 }
 
 fn import(root: &Path, name: &str, rr_cache: &Path, events: &dyn EventSink) -> Result<(), Failure> {
@@ -92,11 +109,13 @@ fn is_done(outcome: &SyncOutcome) -> bool {
 struct Outcomes<'o> {
     forks: Vec<&'o RunRecord>,
     waiting: Vec<&'o Waiting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    followed: Option<&'o Followed>,
 }
 
 impl<'o> Outcomes<'o> {
-    fn of(outcomes: &'o [SyncOutcome]) -> Self {
-        let mut sorted = Self { forks: Vec::new(), waiting: Vec::new() };
+    fn of(outcomes: &'o [SyncOutcome], followed: Option<&'o Followed>) -> Self {
+        let mut sorted = Self { forks: Vec::new(), waiting: Vec::new(), followed };
         for outcome in outcomes {
             match outcome {
                 SyncOutcome::Finished(record) => sorted.forks.push(record),

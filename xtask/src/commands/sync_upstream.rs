@@ -3,9 +3,9 @@
 use std::{fmt::Write, path::Path};
 
 use harness::{
-    config::load_fork,
+    config::fork::ForkSpec,
     event::EventSink,
-    fork::{open::Source, target::Onto},
+    fork::{graph::forks_in_order, open::Source, target::Onto},
     rebase::{
         forecast::{Cause, PatchFate},
         sync::{ConflictEntry, ForkForecast, NamedCommit, PatchEntry, SyncError, forecast_fork},
@@ -28,7 +28,7 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
     if !args.dry_run {
         return sync_run::run(root, args, events);
     }
-    let specs = args.forks.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
+    let specs = forks(root, args)?;
     let onto = Onto::from(args.onto.as_deref().unwrap_or("latest"));
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let mut forks = Vec::new();
@@ -42,6 +42,14 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
         Format::Text => print_text(&forks.iter().map(table).collect::<Vec<_>>().join("\n"))?,
     }
     Ok(if clean { Exit::Pass } else { Exit::Conflict })
+}
+
+/// The forks that were asked for, what they build on first.
+pub(super) fn forks(root: &Path, args: &SyncUpstreamArgs) -> Result<Vec<ForkSpec>, Failure> {
+    forks_in_order(root, &args.forks).map_err(|error| {
+        let hint = error.hint();
+        Failure::new(Exit::Usage, error, hint)
+    })
 }
 
 #[derive(Serialize)]

@@ -1,0 +1,121 @@
+//! `sync-upstream --push` and `--update-pins`: what follows a finished rebase, and how it is told.
+
+use std::path::Path;
+
+use harness::{
+    config::fork::ForkSpec,
+    event::EventSink,
+    fork::open::Source,
+    pin::{
+        follow::{FollowError, FollowRequest, Followed, FollowedFork, Pins, PushRecord, Pushing, follow},
+        plan::Weight,
+        proof::ValidationRecord,
+        update::{HomeUpdate, PinUpdate},
+    },
+};
+
+use super::sync_upstream::{counted, line};
+use crate::{
+    cli::SyncUpstreamArgs,
+    exit::{Exit, Failure},
+    output::printable,
+};
+
+/// Pushes and moves pins, as far as the arguments ask for it; `specs` come in the order of the graph.
+pub(super) fn run(
+    root: &Path,
+    args: &SyncUpstreamArgs,
+    specs: &[ForkSpec],
+    events: &dyn EventSink,
+) -> Result<Option<Followed>, Failure> {
+    if !args.push && !args.update_pins {
+        return Ok(None);
+    }
+    let push = match (args.push, args.unvalidated) {
+        (false, _) => Pushing::No,
+        (true, false) => Pushing::Validated,
+        (true, true) => Pushing::Unvalidated,
+    };
+    let pins = if args.update_pins { Pins::Move } else { Pins::Leave };
+    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports"));
+    let request = FollowRequest { push, pins, source, reports: &reports };
+    follow(root, specs, &request, events).map(Some).map_err(failure)
+}
+
+fn failure(error: FollowError) -> Failure {
+    let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
+    let hint = error.hint();
+    Failure::new(exit, error, hint)
+}
+
+/// What was done, for people.
+pub(super) fn text(followed: &Followed) -> String {
+    let mut text = String::new();
+    for FollowedFork { fork, pins, push } in &followed.forks {
+        if let Some(update) = pins {
+            home(&mut text, update);
+        }
+        if let Some(record) = push {
+            pushed(&mut text, fork, record);
+        }
+    }
+    followed.consumers.iter().for_each(|update| home(&mut text, update));
+    text
+}
+
+fn pushed(text: &mut String, fork: &str, PushRecord { pushed, validation }: &PushRecord) {
+    let (branch, head) = (printable(&pushed.branch), pushed.new_head.short());
+    let done = if pushed.was_there { "was there already" } else { "pushed and read back" };
+    let patches = counted(pushed.patches, "patch", "patches");
+    line(
+        text,
+        &format!("{fork}: {branch} of {} at {head}, {patches}, {done}", printable(&pushed.repository)),
+    );
+    if let Some(backup) = &pushed.backup {
+        line(text, &format!("  the old head is kept there as {}", printable(backup)));
+    }
+    match validation {
+        ValidationRecord::Passed { report, matrix, .. } => {
+            line(text, &format!("  passed {} ({})", printable(matrix), printable(report)));
+        }
+        ValidationRecord::Unvalidated => line(text, "  UNVALIDATED: no gate has passed it"),
+    }
+}
+
+fn home(text: &mut String, update: &HomeUpdate) {
+    let where_ = match &update.branch {
+        Some((branch, head)) => {
+            format!("{branch} at {} in {}", head.short(), update.repository.display())
+        }
+        None => "nothing changed".to_owned(),
+    };
+    line(text, &format!("pins in {}: {where_}", printable(&update.consumer)));
+    update.pins.iter().for_each(|update| pin(text, update));
+}
+
+fn pin(text: &mut String, update: &PinUpdate) {
+    let state = match (update.commit, update.findings.iter().any(|finding| finding.weight == Weight::Error)) {
+        (Some(_), _) => "moved",
+        (None, true) => "NOT moved",
+        (None, false) => "stands right already",
+    };
+    line(text, &format!("  {} ({}) to {}: {state}", update.fork, update.kind, update.to.short()));
+    for edit in &update.edits {
+        let at = edit.line.map_or_else(String::new, |line| format!(":{line}"));
+        line(text, &format!("    {}{at}", printable(&edit.file)));
+    }
+    for finding in &update.findings {
+        let file = finding.file.as_ref().map_or_else(String::new, |file| format!("{}: ", printable(file)));
+        line(text, &format!("    {file}{}", printable(&finding.message)));
+        if let Some(hint) = &finding.hint {
+            line(text, &format!("      hint: {}", printable(hint)));
+        }
+    }
+    for left in &update.leftovers {
+        line(
+            text,
+            &format!("    still there: {}:{} {}", printable(&left.file), left.line, printable(&left.word)),
+        );
+    }
+}
