@@ -358,8 +358,8 @@ mod tests {
                          say what becomes of every patch, and which upstream commit is in the way
           patch-report   Say of every patch of a fork whether it is still needed, with proof, and what to do
                          with it
-          compare        Put two finished runs side by side; refused with exit code 4 where their machines or
-                         profiles differ
+          compare        Put two finished runs side by side; refused with exit code 4 where their machines
+                         or profiles differ
           help           Print this message or the help of the given subcommand(s)
 
         Options:
