@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Look into Metal libraries (`mlx.metallib`), on any platform.
     #[command(subcommand)]
     Metallib(MetallibCommand),
+    /// Rewrite a fork's consumers to plain upstream, each on a branch, once no patch is needed any more; exit code 1 and
+    /// the live patches otherwise.
+    DropFork(DropForkArgs),
     /// Rebase a fork's patches onto a newer upstream and export them; with --dry-run only say what becomes of every patch,
     /// and which upstream commit is in the way.
     SyncUpstream(SyncUpstreamArgs),
@@ -251,6 +254,30 @@ pub(crate) struct SyncUpstreamArgs {
     pub(crate) format: Format,
 }
 
+/// Options of `drop-fork`.
+#[derive(Debug, Args)]
+pub(crate) struct DropForkArgs {
+    /// The fork, by its name below `patches/`.
+    #[arg(value_name = "FORK")]
+    pub(crate) fork: String,
+    /// Give up this patch although it is needed; repeat for more.
+    #[arg(long, value_name = "N")]
+    pub(crate) accept_loss: Vec<usize>,
+    /// The upstream commit that consumers name from then on: a tag, a branch, a commit, `latest` or `latest-tag`.
+    #[arg(long, value_name = "TARGET", default_value = "latest")]
+    pub(crate) onto: String,
+    /// Go on although no gate has passed that upstream commit; the commits say so.
+    #[arg(long)]
+    pub(crate) unvalidated: bool,
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mirror_root: Option<PathBuf>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
 /// Options of `patch-report`.
 #[derive(Debug, Args)]
 pub(crate) struct PatchReportArgs {
@@ -354,6 +381,8 @@ mod tests {
           doctor         List every tool that Regraft uses, with version and place, and how to get what is
                          missing
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform
+          drop-fork      Rewrite a fork's consumers to plain upstream, each on a branch, once no patch is
+                         needed any more; exit code 1 and the live patches otherwise
           sync-upstream  Rebase a fork's patches onto a newer upstream and export them; with --dry-run only
                          say what becomes of every patch, and which upstream commit is in the way
           patch-report   Say of every patch of a fork whether it is still needed, with proof, and what to do

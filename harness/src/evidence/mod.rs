@@ -41,7 +41,7 @@ use crate::{
     },
     rebase::{
         replay::Step,
-        sync::{Forecasted, Opened, SyncError, forecast_opened, open_stack},
+        sync::{Forecasted, Opened, SyncError, forecast_opened, forecast_whole, open_stack},
     },
     tools::git::{
         ids::CommitId,
@@ -159,6 +159,24 @@ pub fn report_fork(
         cache::keep(&file, &report);
     }
     Ok(report)
+}
+
+/// The evidence on every patch, with the forecast that it was weighed from: nothing kept from before is used, and the
+/// sections on the fork as a whole are left out.
+///
+/// # Errors
+/// See [`EvidenceError`].
+pub fn report_whole(
+    root: &Path,
+    spec: ForkSpec,
+    onto: &Onto,
+    source: &Source,
+    events: &dyn EventSink,
+) -> Result<(Forecasted, ForkReport), EvidenceError> {
+    let records = Records::read(root, &spec.name)?;
+    let whole = forecast_whole(root, spec, onto, source, events)?;
+    let report = weighed(&whole, &records).map_err(SyncError::from)?;
+    Ok((whole, report))
 }
 
 fn shares_nothing(error: &ForkError) -> bool {

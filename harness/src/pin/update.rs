@@ -196,7 +196,7 @@ pub fn update_home(
 ) -> Result<HomeUpdate, UpdateError> {
     let label = home_label(home);
     events.emit(Event::StepStarted { step: format!("pins in {label}") });
-    let Home { store, tip } = open_home(root, home, own, source, events)?;
+    let Home { store, tip } = open_home(root, home, own, source, PINS_BRANCH, events)?;
     let mut head = tip;
     let mut updates = Vec::new();
     for (fork, consumer) in pins {
@@ -230,7 +230,8 @@ pub fn update_home(
         let tree = store.commit(head)?.tree;
         let plan = plan_pin(&store, tree, &consumer.pin, &pin, &old, &needed)?;
         if plan.tree != tree {
-            head = store.write_commit(plan.tree, &[head], &author(&from, &pin)?, &message(fork, &pin))?;
+            head =
+                store.write_commit(plan.tree, &[head], &author(&from, pin.commit)?, &message(fork, &pin))?;
             update.commit = Some(head);
         }
         (update.edits, update.findings, update.leftovers) = (plan.edits, plan.findings, plan.leftovers);
@@ -238,7 +239,7 @@ pub fn update_home(
     }
     let mut branch = None;
     if head != tip {
-        set_branch(&store, head)?;
+        set_branch(&store, PINS_BRANCH, head)?;
         branch = Some((PINS_BRANCH.to_owned(), head));
     }
     Ok(HomeUpdate { consumer: label, repository: store.path().to_owned(), branch, from: tip, pins: updates })
@@ -253,16 +254,18 @@ pub fn home_label(home: &ConsumerHome) -> String {
     }
 }
 
-struct Home {
-    store: Store,
-    tip: CommitId,
+pub(super) struct Home {
+    pub(super) store: Store,
+    pub(super) tip: CommitId,
 }
 
-fn open_home(
+/// Opens a consumer; `goes_to` is the branch that the edits will go onto.
+pub(super) fn open_home(
     root: &Path,
     home: &ConsumerHome,
     own: Option<(&ForkSpec, Option<&SyncResult>)>,
     source: &Source,
+    goes_to: &str,
     events: &dyn EventSink,
 ) -> Result<Home, UpdateError> {
     let no_branch =
@@ -304,8 +307,8 @@ fn open_home(
         ConsumerHome::Checkout { path, branch } => {
             let path = root.join(path);
             let checkout = open_checkout(&path)?;
-            if checkout.checked_out.iter().any(|name| name == PINS_BRANCH) {
-                return Err(UpdateError::CheckedOut { branch: PINS_BRANCH.to_owned(), path });
+            if checkout.checked_out.iter().any(|name| name == goes_to) {
+                return Err(UpdateError::CheckedOut { branch: goes_to.to_owned(), path });
             }
             let tip = match branch {
                 Some(branch) => {
@@ -319,18 +322,18 @@ fn open_home(
     }
 }
 
-/// Lets the branch for pins lead to `head`; where it was stays reachable.
-fn set_branch(store: &Store, head: CommitId) -> Result<(), StoreError> {
-    let old = store.named(PINS_BRANCH)?;
+/// Lets a branch of ours lead to `head`; where it was stays reachable.
+pub(super) fn set_branch(store: &Store, branch: &str, head: CommitId) -> Result<(), StoreError> {
+    let old = store.named(branch)?;
     if let Some(old) = old.filter(|old| *old != head) {
-        let backup = format!("refs/regraft/backup/regraft/pins/{old}");
+        let backup = format!("refs/regraft/backup/{}/{old}", branch.trim_start_matches("refs/heads/"));
         if store.named(&backup)?.is_none() {
             store.lead_ref(&backup, None, old)?;
         }
     }
     match old == Some(head) {
         true => Ok(()),
-        false => store.lead_ref(PINS_BRANCH, old, head),
+        false => store.lead_ref(branch, old, head),
     }
 }
 
@@ -365,7 +368,7 @@ fn pin_of(fork: &Planned, names: Named) -> (NewPin, OldPin) {
 
 /// A finding when the pin would name a commit that cannot be had from its remote. Kinds that hold the files themselves
 /// need no remote.
-fn not_served(
+pub(super) fn not_served(
     store: &Store,
     consumer: &ConsumerSpec,
     pin: &NewPin,
@@ -396,8 +399,8 @@ fn not_served(
 }
 
 /// Whoever moves a pin does it at the time of the commit that it names, so that equal input gives equal commits.
-fn author(from: &Store, pin: &NewPin) -> Result<Person, StoreError> {
-    let info = from.commit(pin.commit)?;
+pub(super) fn author(from: &Store, commit: CommitId) -> Result<Person, StoreError> {
+    let info = from.commit(commit)?;
     Ok(Person {
         name: "Regraft".to_owned(),
         email: "regraft@localhost".to_owned(),
@@ -411,7 +414,7 @@ fn message(fork: &Planned, pin: &NewPin) -> String {
     format!("Move {} to {name}\n\n{}\n", fork.spec.name, pin.commit)
 }
 
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut text = String::new();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -571,7 +574,7 @@ mod tests {
             (TreePath::new("deps/n").unwrap(), entry(old.to_string().parse().unwrap(), MODE_SUBMODULE)),
         ]);
         let tree = store.edited_tree(store.empty_tree().unwrap(), &edits).unwrap();
-        let author = author(store, &pin_of(&list[0], Named::Fork).0).unwrap();
+        let author = author(store, pin_of(&list[0], Named::Fork).0.commit).unwrap();
         let tip = store.write_commit(tree, &[], &author, "g\n").unwrap();
         let own = SyncResult { fork: "g".to_owned(), new_head: tip, tree, ..list[0].result.clone() };
         let home = ConsumerHome::Fork("g".to_owned());

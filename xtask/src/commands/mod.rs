@@ -3,6 +3,7 @@
 mod check_runner;
 mod compare;
 mod doctor;
+mod drop_fork;
 mod gate;
 mod judge;
 mod metallib;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     match cli.command {
         Command::Compare(args) => compare::run(&root, &args),
         Command::CheckRunner { build } => check_runner::run(&root, &build, console),
+        Command::DropFork(args) => drop_fork::run(&root, &args, console),
         Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),

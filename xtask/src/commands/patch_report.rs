@@ -75,7 +75,7 @@ impl std::error::Error for ForkFailure {
     }
 }
 
-fn failure(name: &str, error: EvidenceError) -> Failure {
+pub(super) fn failure(name: &str, error: EvidenceError) -> Failure {
     let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
     let hint = error.hint();
     Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)
