@@ -204,7 +204,8 @@ fn killed_at_twenty_moments_it_comes_to_the_same_end() {
         if kill % 2 == 0 {
             hit += u32::from(checkout.killed_after(&["--onto", "v2"], to_stop.mul_f64(share)));
         }
-        assert_eq!(checkout.run(&["--onto", "v2"]).status.code(), Some(3));
+        let output = checkout.run(&["--onto", "v2"]);
+        assert_eq!(output.status.code(), Some(3), "{kill}: {}", String::from_utf8_lossy(&output.stderr));
         checkout.resolve();
         if kill % 2 == 1 {
             hit += u32::from(checkout.killed_after(&["--continue"], to_end.mul_f64(share)));

@@ -3,7 +3,6 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -170,19 +169,25 @@ pub fn sync_folder(root: &Path, fork: &str) -> PathBuf {
     root.join("target/regraft/sync").join(fork)
 }
 
-/// Writes a file so that it holds either its old bytes or all of the new ones, whenever the process dies.
+/// Writes a file so that it holds either its old bytes or all of the new ones, whenever the process dies. One process at
+/// a time may write it.
 ///
 /// # Errors
 /// When the folder cannot be made or the file not be written.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
-    // Temporary files are their owner's alone; what is kept here is as readable as any other file.
-    let readable = fs::Permissions::from_mode(0o666);
-    let mut beside = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
-    io::Write::write_all(&mut beside, bytes)?;
-    beside.as_file().sync_all()?;
-    beside.persist(path).map_err(|error| error.error)?;
+    // One name for each file: what a killed process left there, the next one that writes the file replaces.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let beside = folder.join(format!(".{name}.regraft-new"));
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::File::create_new(&beside)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
     Ok(())
 }
 

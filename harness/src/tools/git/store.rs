@@ -156,7 +156,7 @@ impl Store {
             source,
         };
         if !path.join("objects").is_dir() {
-            Repository::init_bare(path).map_err(|error| failed(error.into()))?;
+            init_whole(path).map_err(failed)?;
         }
         write_borrowed(path, borrow).map_err(|error| failed(error.into()))?;
         Self::open_existing(path)
@@ -610,6 +610,20 @@ fn entry_of(entry: &git2::TreeEntry<'_>) -> Entry {
         _ => entry.filemode_raw() as u32,
     };
     Entry { id: EntryId::of(entry.id()), mode }
+}
+
+/// Makes an empty repository beside its place and renames it, so that a killed process leaves no half of one.
+fn init_whole(path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".new-{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    Repository::init_bare(&beside)?;
+    let renamed = fs::rename(&beside, path);
+    if renamed.is_err() && path.join("objects").is_dir() {
+        // Another process was faster.
+        return Ok(fs::remove_dir_all(&beside)?);
+    }
+    Ok(renamed?)
 }
 
 /// Git finds borrowed objects through `objects/info/alternates`, and the ends of shallow histories in `shallow`.

@@ -119,7 +119,7 @@ impl WorkTree {
         }
         made.git("mark conflicts in", |git| git.args(["update-index", "-z", "--index-info"]).stdin(stages))?;
         if folder.exists() {
-            fs::remove_dir_all(folder).map_err(disk("remove", folder))?;
+            remove_whole(folder).map_err(disk("remove", folder))?;
         }
         fs::rename(beside.keep(), folder).map_err(disk("make", folder))?;
         Ok(Self { folder: folder.to_owned() })
@@ -232,7 +232,7 @@ impl WorkTree {
     /// When the disk says no.
     pub fn remove(self) -> Result<(), WorkTreeError> {
         let failed = |source| WorkTreeError::Disk { doing: "remove", path: self.folder.clone(), source };
-        fs::remove_dir_all(&self.folder).map_err(failed)
+        remove_whole(&self.folder).map_err(failed)
     }
 
     fn index_tree(&self) -> Result<TreeId, WorkTreeError> {
@@ -263,9 +263,17 @@ impl WorkTree {
     }
 }
 
-const TEMPORARY: &str = "worktree-in-the-making-";
+const TEMPORARY: &str = "worktree-in-passing-";
 
-/// Takes away what a killed process left half made below `parent`.
+/// Takes a folder away so that a killed process leaves it whole, or under a name that is swept.
+fn remove_whole(folder: &Path) -> io::Result<()> {
+    let name = format!("{TEMPORARY}{}", std::process::id());
+    let passing = folder.with_file_name(name);
+    fs::rename(folder, &passing)?;
+    fs::remove_dir_all(passing)
+}
+
+/// Takes away what a killed process left half made or half removed below `parent`.
 pub fn sweep_work_trees(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
