@@ -530,7 +530,11 @@ impl Run<'_> {
         let untracked = work_tree.untracked()?;
         if !untracked.is_empty() {
             let some: Vec<&str> = untracked.iter().take(5).map(String::as_str).collect();
-            let text = format!("new files that were not added (`git add`) are left out: {}", some.join(", "));
+            let kept = work_tree.keep(&kept_prefix(self.name), "files that were not added to a patch\n")?;
+            let text = format!(
+                "new files that were not added (`git add`) are left out: {}; the work tree is kept with them as {kept}",
+                some.join(", ")
+            );
             self.events.emit(Event::Warning(text));
         }
         let part = executor.part_of(whole)?;

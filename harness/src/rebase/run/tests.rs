@@ -653,3 +653,19 @@ fn what_git_rerere_recorded_settles_the_same_conflict() {
     assert_eq!(record.patches[1].outcome, PatchOutcome::Replayed);
     assert_eq!(fixture_text(&checkout, record.tree, "f"), RESOLVED.replace('9', "nine"));
 }
+
+#[test]
+fn new_files_that_were_not_added_are_kept_when_a_resolution_is_taken() {
+    let fixture = conflicting();
+    let checkout = Checkout::new(&fixture, BRANCH);
+    checkout.waits(Action::Start);
+    checkout.resolve("f", RESOLVED);
+    checkout.resolve("new", "work of an hour\n");
+    let record = checkout.finished(Action::Continue);
+    let store = checkout.store();
+    assert_eq!(store.entry(record.tree, &TreePath::new("new").unwrap()).unwrap(), None, "the patch lacks it");
+    let kept = store.refs("refs/regraft/fork/kept/").unwrap();
+    let tree = store.commit(*kept.values().next().unwrap()).unwrap().tree;
+    assert_eq!(fixture_text(&checkout, tree, "new"), "work of an hour\n");
+    assert_eq!(fixture_text(&checkout, tree, "f"), RESOLVED);
+}
