@@ -43,6 +43,9 @@ pub struct Export {
     pub write: BTreeMap<String, Vec<u8>>,
     /// Files to remove.
     pub remove: BTreeSet<String>,
+    /// The SHA-256 that each file to write or to remove had when this was decided; `None` where there was no file.
+    #[serde(default)]
+    pub seen: BTreeMap<String, Option<String>>,
     /// The file of each patch, by number: those left as they are included.
     pub files: BTreeMap<usize, String>,
     /// Things that a person should know.
@@ -67,6 +70,9 @@ pub enum ExportError {
     /// A file of the export is there already and is none of its own.
     #[error("`{}` is in the way of an exported patch", .0.display())]
     InTheWay(PathBuf),
+    /// A file was edited after it was decided what becomes of it.
+    #[error("`{}` was changed after the rebase's export had been decided, and before it was written", .0.display())]
+    Edited(PathBuf),
     /// What was exported does not read back.
     #[error("the exported patches of `{fork}` do not read back")]
     Unreadable {
@@ -93,6 +99,11 @@ impl ExportError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::InTheWay(path) => Some(format!("move `{}` away, or rename it", path.display())),
+            Self::Edited(path) => Some(format!(
+                "nothing was overwritten: put `{0}` back as it was or copy it elsewhere and remove it, run the command again, \
+                 then bring your change into the rebased `{0}`",
+                path.display()
+            )),
             Self::Unreadable { .. } | Self::OtherTree { .. } => {
                 Some("nothing under patches/ was changed; the result branch in the cache is whole".to_owned())
             }
@@ -212,7 +223,29 @@ pub fn plan_export(
         }
     }
     prove(store, spec, plan, &all, &names, done)?;
+    let touched = export.write.keys().chain(&export.remove);
+    export.seen = touched.map(|name| (name.clone(), before.get(name).map(|bytes| sha256(bytes)))).collect();
     Ok(export)
+}
+
+/// Whether every file of an export still is what it was when the export was decided, or is what it is to become.
+///
+/// # Errors
+/// [`ExportError::Edited`] names one that is neither.
+pub fn refuse_edited(root: &Path, export: &Export) -> Result<(), ExportError> {
+    for (name, seen) in &export.seen {
+        let path = root.join(&export.folder).join(name);
+        let found = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            // Nothing is lost where nothing stands.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(source) => return Err(ExportError::Disk { path, source }),
+        };
+        if export.write.get(name) != Some(&found) && *seen != Some(sha256(&found)) {
+            return Err(ExportError::Edited(path));
+        }
+    }
+    Ok(())
 }
 
 /// Carries an export out. Doing it twice is the same as doing it once.

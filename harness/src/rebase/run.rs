@@ -15,7 +15,7 @@ use super::{
         DonePatch, ExecuteError, Executed, Executor, Faults, OpenConflict, Replayed, Stopped,
         resolutions_folder,
     },
-    export::{Export, ExportError, ExportTarget, carry_out, plan_export},
+    export::{Export, ExportError, ExportTarget, carry_out, plan_export, refuse_edited},
     marks,
     meaning::Weight,
     outcome::{OutcomeError, PatchOutcome, SyncResult, SyncedPatch, replace_file, sync_folder},
@@ -267,7 +267,7 @@ impl RunError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Sync(error) => error.is_refusal(),
-            Self::Export(error) => matches!(error, ExportError::InTheWay(_)),
+            Self::Export(error) => matches!(error, ExportError::InTheWay(_) | ExportError::Edited(_)),
             Self::Execute(ExecuteError::Resolution(error)) => matches!(error, ResolutionError::Bad { .. }),
             Self::NothingWaits { .. }
             | Self::OtherWaits { .. }
@@ -858,6 +858,9 @@ impl Journal {
             let path = Self::path(folder);
             fs::remove_file(&path).map_err(|source| RunError::Disk { path, source })
         };
+        if let Some(export) = &self.export {
+            refuse_edited(root, export)?;
+        }
         for (name, text) in &self.files {
             let path = self.report.join(name);
             replace_file(&path, text.as_bytes()).map_err(|source| RunError::Disk { path, source })?;

@@ -669,3 +669,34 @@ fn new_files_that_were_not_added_are_kept_when_a_resolution_is_taken() {
     assert_eq!(fixture_text(&checkout, tree, "new"), "work of an hour\n");
     assert_eq!(fixture_text(&checkout, tree, "f"), RESOLVED);
 }
+
+#[test]
+fn a_file_edited_after_the_end_was_decided_is_not_overwritten() {
+    let fixture = conflicting();
+    let file = "patches/fork/0002-patch.patch";
+    let mut refusals = 0;
+    for point in 0.. {
+        let checkout = Checkout::new(&fixture, FOLDER).with_patch_files(&fixture);
+        checkout.waits(Action::Start);
+        checkout.resolve("f", RESOLVED);
+        if checkout.run_with(Action::Continue, &Faults::after(point), Findings::Open).is_ok() {
+            break;
+        }
+        let folder = sync_folder(checkout.root.path(), "fork");
+        if !folder.join("finish.json").exists() {
+            continue;
+        }
+        let path = checkout.root.path().join(file);
+        let before = fs::read(&path).unwrap();
+        let edited = [b"a note of mine\n", &before[..]].concat();
+        fs::write(&path, &edited).unwrap();
+        let refused = checkout.run(Action::Continue).unwrap_err();
+        assert!(refused.is_refusal() && refused.to_string().contains(file), "{refused}");
+        assert!(refused.hint().unwrap().contains("nothing was overwritten"));
+        assert_eq!(fs::read(&path).unwrap(), edited);
+        fs::write(&path, &before).unwrap();
+        checkout.finished(Action::Continue);
+        refusals += 1;
+    }
+    assert!(refusals > 3, "only {refusals}");
+}
