@@ -700,3 +700,15 @@ fn a_file_edited_after_the_end_was_decided_is_not_overwritten() {
     }
     assert!(refusals > 3, "only {refusals}");
 }
+
+#[test]
+fn a_patch_that_changes_nothing_is_told_and_has_no_file() {
+    let fixture = ForkFixture::new(&[("f", FIVE)])
+        .patch("changes", &edit("f", &FIVE.replace('1', "one")))
+        .patch("only words", &[])
+        .advance("u", &edit("g", "g\n"));
+    let checkout = Checkout::new(&fixture, BRANCH);
+    let record = checkout.finished(Action::Start);
+    let exported = record.exported.unwrap();
+    assert_eq!(exported.written, ["0001-changes.patch", "exported.toml"]);
+}
