@@ -179,7 +179,7 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     // One name for each file: what a killed process left there, the next one that writes the file replaces.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let beside = folder.join(format!(".{name}.regraft-new"));
+    let beside = folder.join(format!(".{name}{HALF_WRITTEN}"));
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -189,6 +189,20 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, path)?;
     Ok(())
+}
+
+const HALF_WRITTEN: &str = ".regraft-new";
+
+/// Takes away what a killed process left half written in a folder, whichever file it was for.
+pub fn sweep_half_written(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with('.') && name.ends_with(HALF_WRITTEN) {
+            // Where it cannot be removed now, the next run that writes the file says so.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,7 +18,9 @@ use super::{
     export::{Export, ExportError, ExportTarget, carry_out, plan_export, refuse_edited},
     marks,
     meaning::Weight,
-    outcome::{OutcomeError, PatchOutcome, SyncResult, SyncedPatch, replace_file, sync_folder},
+    outcome::{
+        OutcomeError, PatchOutcome, SyncResult, SyncedPatch, replace_file, sweep_half_written, sync_folder,
+    },
     plan::{PlanInput, RebasePlan, plan},
     record::{ExportRecord, Observed, RunRecord},
     resolution::{Resolution, ResolutionError, Resolutions, keep, settled},
@@ -331,6 +333,8 @@ pub fn sync_fork(
         events.emit(Event::Note(format!("waiting for another run of `{name}`")));
     })?;
     sweep_work_trees(&folder);
+    let resolutions = root.join(resolutions_folder(&name));
+    resolutions.ancestors().take(2).chain([&*folder]).for_each(sweep_half_written);
     let (name, folder) = (name.as_str(), folder.as_path());
     if let Some(journal) = Journal::load(folder)? {
         let asked = journal.asked.clone();

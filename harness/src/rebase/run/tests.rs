@@ -712,3 +712,21 @@ fn a_patch_that_changes_nothing_is_told_and_has_no_file() {
     let exported = record.exported.unwrap();
     assert_eq!(exported.written, ["0001-changes.patch", "exported.toml"]);
 }
+
+#[test]
+fn what_a_killed_run_left_half_written_beside_patches_is_swept() {
+    let fixture = ForkFixture::new(&[("f", FIVE)])
+        .patch("p", &edit("f", &FIVE.replace('1', "one")))
+        .advance("u", &edit("g", "g\n"));
+    let checkout = Checkout::new(&fixture, BRANCH);
+    for name in [".series.regraft-new", "resolutions/.a.resolution.regraft-new", "resolutions/.mine"] {
+        checkout.write(name, b"half");
+    }
+    checkout.finished(Action::Start);
+    let folder = checkout.root.path().join("patches/fork");
+    let mut left = BTreeMap::new();
+    collect(&folder, &folder, &mut left);
+    let hidden: Vec<&str> =
+        left.keys().map(String::as_str).filter(|name| name.contains("/.") || name.starts_with('.')).collect();
+    assert_eq!(hidden, ["resolutions/.mine"], "a person's own file stays");
+}
