@@ -192,10 +192,12 @@ pub enum RunError {
         source: io::Error,
     },
     /// `--continue`, `--skip` or `--abort` without a rebase that waits.
-    #[error("no rebase of `{fork}` waits for a person")]
+    #[error("no rebase of `{fork}` waits for a person{}", last_text(.last.as_deref()))]
     NothingWaits {
         /// The fork.
         fork: String,
+        /// The branch of its last finished rebase, if there is one.
+        last: Option<String>,
     },
     /// Another rebase of the fork waits.
     #[error("a rebase of `{fork}` onto {onto} is not finished")]
@@ -239,7 +241,7 @@ impl RunError {
             Self::Sync(error) => error.hint(),
             Self::Export(error) => error.hint(),
             Self::Outcome(error) => error.hint(),
-            Self::NothingWaits { fork } => Some(format!("`cargo xtask sync-upstream {fork} --onto TARGET` begins one")),
+            Self::NothingWaits { fork, .. } => Some(format!("`cargo xtask sync-upstream {fork} --onto TARGET` begins one")),
             Self::OtherWaits { fork, onto } => Some(format!(
                 "finish it (`sync-upstream {fork} --onto {onto}`, then --continue or --skip) or give it up with --abort"
             )),
@@ -313,6 +315,10 @@ fn leftover_text(files: &[(String, Vec<usize>)]) -> String {
     files.iter().map(file).collect::<Vec<_>>().join(", ")
 }
 
+fn last_text(branch: Option<&str>) -> String {
+    branch.map_or_else(String::new, |branch| format!("; the last one is finished, as `{branch}`"))
+}
+
 fn quoted_list(names: &[String]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -351,8 +357,14 @@ pub fn sync_fork(
     if request.action == Action::Abort {
         return abort(root, name, state);
     }
-    if request.action != Action::Start && state.as_ref().is_none_or(|state| state.stop.is_none()) {
-        return Err(RunError::NothingWaits { fork: name.to_owned() });
+    // What a killed run had decided already is gone on with by asking for it again.
+    let goes_on = |state: &SyncState| match request.action {
+        Action::Continue => state.holds_decisions(),
+        _ => state.stop.is_some(),
+    };
+    if request.action != Action::Start && !state.as_ref().is_some_and(goes_on) {
+        let last = SyncResult::load(root, name)?.map(|last| last.branch);
+        return Err(RunError::NothingWaits { fork: name.to_owned(), last });
     }
     if let Some(known) = &state
         && request.onto.is_some_and(|onto| onto != known.onto_asked)
@@ -445,9 +457,9 @@ impl Run<'_> {
             left_behind.remove()?;
         }
         match self.request.action {
-            Action::Continue => self.take_resolution(&mut state)?,
+            Action::Continue if state.stop.is_some() => self.take_resolution(&mut state)?,
             Action::Skip => self.leave_out(&mut state)?,
-            Action::Start | Action::Abort => {}
+            Action::Continue | Action::Start | Action::Abort => {}
         }
         let executor = self.executor();
         match executor.run(&mut state)? {
@@ -488,7 +500,7 @@ impl Run<'_> {
 
     /// What waits, as it was shown.
     fn waiting(&self, state: &mut SyncState) -> Result<Stopped, RunError> {
-        let nothing = || RunError::NothingWaits { fork: self.name.to_owned() };
+        let nothing = || RunError::NothingWaits { fork: self.name.to_owned(), last: None };
         // What was settled on the way is told once, when the run goes on.
         let executor = Executor { events: &Silent, ..self.executor() };
         match (executor.run(state)?, &state.stop) {
@@ -900,7 +912,7 @@ impl Journal {
 
 fn abort(root: &Path, name: &str, state: Option<SyncState>) -> Result<SyncOutcome, RunError> {
     if state.is_none() {
-        return Err(RunError::NothingWaits { fork: name.to_owned() });
+        return Err(RunError::NothingWaits { fork: name.to_owned(), last: None });
     }
     let work_tree = WorkTree::find(&sync_folder(root, name).join("worktree"));
     let kept = match &work_tree {
