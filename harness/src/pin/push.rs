@@ -1,7 +1,7 @@
 //! Pushes a rebased stack: only from where it is known to start, with the old head kept on the remote first, and with a
 //! look at what the remote has afterwards. Nothing that somebody else pushed is ever overwritten.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use serde::Serialize;
 
@@ -18,6 +18,8 @@ use crate::{
 /// What is pushed where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushPlan {
+    /// The fork's name.
+    pub fork: String,
     /// The repository.
     pub address: String,
     /// The branch, without `refs/heads/`.
@@ -140,6 +142,20 @@ pub enum PushError {
         /// What went wrong.
         reason: String,
     },
+    /// The stack was read from a branch that lacks patches of the last push; nothing was sent.
+    #[error("`{branch}` lacks patches that the last push, {head}, carried: {}", .lost.join(", "))]
+    Shorter {
+        /// The branch.
+        branch: String,
+        /// The head that was pushed last.
+        head: CommitId,
+        /// The subjects of the missing patches.
+        lost: Vec<String>,
+        /// The ref that remembers the last push.
+        record: String,
+        /// The repository with that ref.
+        store: PathBuf,
+    },
     /// The remote refused.
     #[error("the remote refused `{branch}`: {reason}")]
     Refused {
@@ -196,9 +212,17 @@ impl PushError {
             }
             Self::Gone { .. } => "find out who deleted it before anything is pushed there".to_owned(),
             Self::NoBackup { .. } => "the remote must accept refs below refs/regraft/backup/".to_owned(),
+            Self::Shorter { branch, head, record, store, .. } => format!(
+                "give them back (`git push` {head} to `{branch}`, from {store}) and run again; if they are meant to be \
+                 gone: `git --git-dir {store} update-ref -d {record}`",
+                store = store.display()
+            ),
             Self::Refused { .. } => "the remote protects the branch, or a hook of it said no".to_owned(),
             Self::Lost { backup: Some(backup), .. } => {
-                format!("the head before the push is kept as `{backup}`; compare, then push again")
+                format!(
+                    "something on the remote took them out; the head before the push is kept as `{backup}`, and all \
+                     patches are in the result here; mend it before anybody builds from the branch"
+                )
             }
             Self::Lost { .. } => "look at the branch before anybody builds from it".to_owned(),
             Self::Incomplete { .. } => "run sync-upstream again; this is a fault of Regraft's".to_owned(),
@@ -242,6 +266,7 @@ pub fn push_plan(
         false => Place::Beside,
     };
     Ok(PushPlan {
+        fork: result.fork.clone(),
         address: target.repository.clone(),
         branch: target.branch.clone(),
         old_head: result.old_head,
@@ -271,21 +296,31 @@ pub fn push(store: &Store, plan: &PushPlan) -> Result<Pushed, PushError> {
     let (address, branch) = (plan.address.as_str(), plan.branch.as_str());
     let name = format!("refs/heads/{branch}");
     let found = remote::remote_ref(store, address, &name)?;
+    if plan.place == Place::Own {
+        check_last(store, plan)?;
+    }
     if found == Some(plan.new_head) {
+        remember(store, plan)?;
         return Ok(done(plan, found, None, true));
     }
     check_start(store, plan, &name, found)?;
     let backup = found.map(|head| keep(store, plan, head)).transpose()?;
     let update = RefUpdate { name: name.clone(), expected: found, new: plan.new_head };
+    // Written before it is sent: whoever is killed in between still knows it as ours.
+    store.move_ref(&format!("{}{}", pushed_prefix(&plan.fork), plan.new_head), None, plan.new_head)?;
     match remote::push(store, address, &[update])? {
         PushAnswer::Done => {}
-        PushAnswer::Stale => {
+        answer => {
+            // A server that looked at its hooks first may call a branch that moved meanwhile by any name.
             let (branch, expected) = (branch.to_owned(), found);
             let found = remote::remote_ref(store, address, &name)?;
-            return Err(PushError::LeaseLost { branch, expected, found });
+            return Err(match answer {
+                PushAnswer::Refused(reason) if found == expected => PushError::Refused { branch, reason },
+                _ => PushError::LeaseLost { branch, expected, found },
+            });
         }
-        PushAnswer::Refused(reason) => return Err(PushError::Refused { branch: branch.to_owned(), reason }),
     }
+    remember(store, plan)?;
     verify(store, plan, &name, backup.as_deref())?;
     Ok(done(plan, found, backup, false))
 }
@@ -322,13 +357,83 @@ fn check_start(store: &Store, plan: &PushPlan, name: &str, found: Option<CommitI
     }
 }
 
-/// The subjects of the commits of a remote head that are neither upstream's, nor the old stack's, nor in the new one.
+/// The refs of the store below which every head that a rebase made is kept, as `rebase::run` names them.
+fn made_prefix(fork: &str) -> String {
+    format!("refs/regraft/{fork}/made/")
+}
+
+/// The refs of the store below which every head that was sent is kept.
+fn pushed_prefix(fork: &str) -> String {
+    format!("refs/regraft/{fork}/pushed/")
+}
+
+/// The refs of the store that remember the last push to the stack's own branch: its head, and upstream's below it.
+fn last_push(plan: &PushPlan) -> [String; 2] {
+    ["head", "onto"].map(|what| format!("refs/regraft/{}/last-push/{}/{what}", plan.fork, plan.branch))
+}
+
+/// Remembers a push to the branch that the stack is read from.
+fn remember(store: &Store, plan: &PushPlan) -> Result<(), StoreError> {
+    if plan.place == Place::Own {
+        let [head, onto] = last_push(plan);
+        for (name, commit) in [(onto, plan.onto), (head, plan.new_head)] {
+            store.lead_ref(&name, store.named(&name)?, commit)?;
+        }
+    }
+    Ok(())
+}
+
+/// The branch that the stack was read from has to hold every patch of the last push, changed or not; one that a server
+/// dropped would otherwise be gone without a word. A patch that was changed is known by its subject.
+fn check_last(store: &Store, plan: &PushPlan) -> Result<(), PushError> {
+    let [record, onto] = last_push(plan);
+    let (Some(head), Some(onto), Some(read)) = (store.named(&record)?, store.named(&onto)?, plan.old_head)
+    else {
+        return Ok(());
+    };
+    let described = |commit: CommitId| -> Result<(Option<PatchId>, String), StoreError> {
+        Ok((patch_id(store, commit)?, store.commit(commit)?.subject))
+    };
+    let describe_all =
+        |commits: Vec<CommitId>| commits.into_iter().map(described).collect::<Result<Vec<_>, _>>();
+    let mut there = describe_all(store.commits_between(&[onto, head], read)?)?;
+    let mut lost = describe_all(store.commits_between(&[onto, plan.base, plan.onto, read], head)?)?;
+    let same_change = |one: &(Option<PatchId>, String), other: &(Option<PatchId>, String)| one.0 == other.0;
+    let same_subject = |one: &(Option<PatchId>, String), other: &(Option<PatchId>, String)| one.1 == other.1;
+    for same in [&same_change as &dyn Fn(&_, &_) -> bool, &same_subject] {
+        lost.retain(|patch| match there.iter().position(|known| same(known, patch)) {
+            Some(at) => {
+                there.swap_remove(at);
+                false
+            }
+            None => true,
+        });
+    }
+    let lost: Vec<String> = lost.into_iter().map(|(_, subject)| subject).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(PushError::Shorter {
+            branch: plan.branch.clone(),
+            head,
+            lost,
+            record,
+            store: store.path().to_owned(),
+        }),
+    }
+}
+
+/// The subjects of the commits of a remote head that are neither upstream's, nor the old stack's, nor in the new one, nor
+/// in a head that this program made. A merge is somebody's, unless it is known by its id.
 fn foreign(store: &Store, plan: &PushPlan, head: CommitId) -> Result<Vec<String>, StoreError> {
     let carried: BTreeSet<PatchId> = plan.carried.iter().map(|patch| patch.patch_id).collect();
+    let mut ours = vec![plan.onto, plan.base, plan.new_head];
+    for prefix in [made_prefix(&plan.fork), pushed_prefix(&plan.fork)] {
+        ours.extend(store.refs(&prefix)?.into_values());
+    }
     let mut foreign = Vec::new();
-    for commit in store.commits_between(&[plan.onto, plan.base, plan.new_head], head)? {
+    for commit in store.commits_between(&ours, head)? {
         let known = plan.known.contains(&commit)
-            || patch_id(store, commit)?.is_none_or(|patch_id| carried.contains(&patch_id));
+            || patch_id(store, commit)?.is_some_and(|patch_id| carried.contains(&patch_id));
         if !known {
             foreign.push(store.commit(commit)?.subject);
         }
@@ -542,6 +647,51 @@ mod tests {
     }
 
     #[test]
+    fn a_merge_of_somebody_is_theirs_even_when_it_brings_nothing_else() {
+        let mut setting = setting();
+        let (old, onto) = (setting.fixture.head(), setting.fixture.onto());
+        let text = [("f", Some("a\nB\nc\n")), ("g", Some("theirs\n"))];
+        let merge = setting.fixture.commit(&[old, onto], "Merge upstream", &text);
+        send(&setting.fixture.store, &setting.remote, "refs/heads/beside", None, merge);
+        let error = push(&setting.fixture.store, &setting.plan("beside")).unwrap_err();
+        let PushError::Moved { ref foreign, .. } = error else { panic!("{error}") };
+        assert_eq!(&foreign[..], ["Merge upstream"]);
+        assert_eq!(setting.on_remote("refs/heads/beside"), Some(merge));
+    }
+
+    #[test]
+    fn a_head_that_was_pushed_before_gives_way_to_changed_patches_and_back() {
+        let mut setting = setting();
+        let beside = "refs/heads/beside";
+        push(&setting.fixture.store, &setting.plan("beside")).unwrap();
+        let before = setting.result.clone();
+        // The patches change on the way to a newer upstream, as they do where a person resolves a conflict.
+        let onto = setting.fixture.onto();
+        let further = setting.fixture.commit(&[onto], "further", &[("f", Some("a\nb\nc\nd\n"))]);
+        let one = setting.fixture.commit(&[further], "one", &[("f", Some("a\nB!\nc\nd\n"))]);
+        let two = setting.fixture.commit(&[one], "two", &[("h", Some("h!\n"))]);
+        setting.result.onto.commit = further;
+        setting.result.new_head = two;
+        for (patch, commit) in setting.result.patches.iter_mut().zip([one, two]) {
+            patch.new_commit = Some(commit);
+            patch.patch_id = patch_id(&setting.fixture.store, commit).unwrap();
+        }
+        let pushed = push(&setting.fixture.store, &setting.plan("beside")).unwrap();
+        assert_eq!((pushed.old_head, setting.on_remote(beside)), (Some(before.new_head), Some(two)));
+        setting.result = before;
+        let pushed = push(&setting.fixture.store, &setting.plan("beside")).unwrap();
+        assert_eq!((pushed.old_head, pushed.backup), (Some(two), Some(backup_ref("beside", two))));
+        // Something on top of what was pushed is not ours.
+        let head = setting.result.new_head;
+        let theirs = setting.fixture.commit(&[head], "theirs", &[("t", Some("t\n"))]);
+        send(&setting.fixture.store, &setting.remote, beside, Some(head), theirs);
+        assert!(matches!(
+            push(&setting.fixture.store, &setting.plan("beside")),
+            Err(PushError::Moved { .. })
+        ));
+    }
+
+    #[test]
     fn a_party_that_pushes_at_the_same_moment_wins() {
         let mut setting = setting();
         let old = setting.fixture.head();
@@ -558,6 +708,20 @@ mod tests {
     }
 
     #[test]
+    fn a_branch_that_moves_while_the_servers_hook_runs_is_told_as_moved() {
+        let mut setting = setting();
+        let old = setting.fixture.head();
+        let theirs = setting.fixture.commit(&[old], "theirs", &[("t", Some("t\n"))]);
+        send(&setting.fixture.store, &setting.remote, "refs/heads/theirs", None, theirs);
+        // A hook itself may move no ref while objects are in quarantine; another process may.
+        let moved = format!("env -u GIT_QUARANTINE_PATH git update-ref {BRANCH} {theirs}");
+        setting.hook("pre-receive", &format!("if grep -q {BRANCH}; then {moved}; fi"));
+        let error = push(&setting.fixture.store, &setting.plan("main")).unwrap_err();
+        let PushError::LeaseLost { found, .. } = error else { panic!("{error}") };
+        assert_eq!((found, setting.on_remote(BRANCH)), (Some(theirs), Some(theirs)));
+    }
+
+    #[test]
     fn a_patch_that_is_lost_on_the_remote_is_named() {
         let setting = setting();
         let first = setting.result.patches[0].new_commit.unwrap();
@@ -567,6 +731,16 @@ mod tests {
         let PushError::Lost { found, ref lost, ref backup, .. } = error else { panic!("{error}") };
         assert_eq!((found, &lost[..]), (first, &["two".to_owned()][..]));
         assert_eq!(setting.on_remote(backup.as_ref().unwrap()), Some(setting.fixture.head()));
+        // The next run reads a shorter stack from there, and says so until a person decides.
+        let mut next = setting.plan("main");
+        (next.old_head, next.base, next.new_head) = (Some(first), next.onto, first);
+        next.carried.truncate(1);
+        let error = push(&setting.fixture.store, &next).unwrap_err();
+        let PushError::Shorter { ref lost, ref record, .. } = error else { panic!("{error}") };
+        assert_eq!(&lost[..], ["two"]);
+        assert!(error.hint().unwrap().contains(record), "{error}");
+        fs::remove_file(setting.fixture.store.path().join(record)).unwrap();
+        assert!(push(&setting.fixture.store, &next).unwrap().was_there);
         let mut plan = setting.plan("main");
         plan.new_head = first;
         assert!(matches!(push(&setting.fixture.store, &plan), Err(PushError::Incomplete { .. })));
