@@ -14,7 +14,7 @@ use crate::{
     tools::git::{
         ids::{CommitId, EntryId, TreeId},
         merge::{Favour, MergeError, Pick},
-        store::{Entry, MODE_FILE, MODE_SUBMODULE, PathChange, Person, Store, StoreError},
+        store::{Entry, MODE_FILE, MODE_FOLDER, MODE_SUBMODULE, PathChange, Person, Store, StoreError},
         tree_path::TreePath,
     },
 };
@@ -189,6 +189,8 @@ fn with_patch_file(
         };
         let old_bytes = match old {
             None => None,
+            // A new file may stand where a folder goes in the same patch; what is left of the folder is found below.
+            Some(entry) if entry.mode == MODE_FOLDER => None,
             Some(entry) if entry.mode == MODE_SUBMODULE => Some(submodule_text(entry.id)),
             Some(entry) => Some(store.blob(entry.id)?),
         };
@@ -474,6 +476,31 @@ mod tests {
         let tree = tree_of(store, &[link]);
         let add = "diff --git a/plain/x b/plain/x\nnew file mode 100644\n--- /dev/null\n+++ b/plain/x\n@@ -0,0 +1 @@\n+a\n";
         let (patch, file) = patch_of(add.as_bytes());
+        let error = with_patch_file(store, tree, &patch, &file).unwrap_err();
+        assert!(matches!(error, ReplayError::Misfit { source: Misfit::InTheWay, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_a_folder_that_goes_as_a_whole() {
+        let fixture = ForkFixture::new(&[]);
+        let store = &fixture.store;
+        let below = |name| {
+            format!(
+                "diff --git a/place/{name} b/place/{name}\ndeleted file mode 100644\n--- a/place/{name}\n+++ /dev/null\n@@ -1 +0,0 @@\n-a\n"
+            )
+        };
+        let add = "diff --git a/place b/place\nnew file mode 100644\n--- /dev/null\n+++ b/place\n@@ -0,0 +1 @@\n+b\n";
+        let blob = store.write_blob(b"a\n").unwrap();
+        let entry = Some(Entry { id: blob, mode: MODE_FILE });
+        let path = |text: &str| TreePath::new(text).unwrap();
+        let edits = BTreeMap::from([(path("place/f"), entry), (path("place/g"), entry)]);
+        let tree = store.edited_tree(store.empty_tree().unwrap(), &edits).unwrap();
+        for text in [[below("f"), below("g"), add.to_owned()], [add.to_owned(), below("f"), below("g")]] {
+            let (patch, file) = patch_of(text.concat().as_bytes());
+            let made = with_patch_file(store, tree, &patch, &file).unwrap();
+            assert_eq!(fixture.text(made, "place").as_deref(), Some("b\n"));
+        }
+        let (patch, file) = patch_of([below("f"), add.to_owned()].concat().as_bytes());
         let error = with_patch_file(store, tree, &patch, &file).unwrap_err();
         assert!(matches!(error, ReplayError::Misfit { source: Misfit::InTheWay, .. }), "{error}");
     }
