@@ -216,6 +216,17 @@ fn with_patch_file(
     let mut edits: BTreeMap<TreePath, Option<Entry>> = removed.into_iter().map(|path| (path, None)).collect();
     edits.extend(written.into_iter().map(|(path, entry)| (path, Some(entry))));
     let made = store.edited_tree(tree, &edits)?;
+    // Of a link or file and a path below it, both from the same patch, only one can be there.
+    for (path, entry) in &edits {
+        if entry.is_some() && store.entry(made, path)? != *entry {
+            let is_above = |above: &&TreePath| {
+                path.as_bytes().strip_prefix(above.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+            };
+            let path = edits.keys().find(is_above).unwrap_or(path).clone();
+            let (number, subject) = (patch.number, patch.subject.clone());
+            return Err(ReplayError::Misfit { number, subject, path, source: Misfit::InTheWay });
+        }
+    }
     // A file cannot be written where a folder is, nor through a link: what stood in the way would go unseen.
     match store.changes(tree, made)?.into_iter().find(|change| !edits.contains_key(&change.path)) {
         None => Ok(made),
@@ -478,6 +489,22 @@ mod tests {
         let (patch, file) = patch_of(add.as_bytes());
         let error = with_patch_file(store, tree, &patch, &file).unwrap_err();
         assert!(matches!(error, ReplayError::Misfit { source: Misfit::InTheWay, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_below_a_link_of_the_same_patch_is_refused() {
+        let fixture = ForkFixture::new(&[]);
+        let store = &fixture.store;
+        let link = "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/tmp\n\\ No newline at end of file\n";
+        let below = "diff --git a/l/evil b/l/evil\nnew file mode 100644\n--- /dev/null\n+++ b/l/evil\n@@ -0,0 +1 @@\n+a\n";
+        for text in [[link, below], [below, link]] {
+            let (patch, file) = patch_of(text.concat().as_bytes());
+            let error = with_patch_file(store, store.empty_tree().unwrap(), &patch, &file).unwrap_err();
+            assert!(
+                matches!(&error, ReplayError::Misfit { path, source: Misfit::InTheWay, .. } if path.to_string() == "l"),
+                "{error}"
+            );
+        }
     }
 
     #[test]
