@@ -207,16 +207,17 @@ fn drop_in_home(
         (tree, update) = drop_pin(&store, tree, consumer, dropped, source, &label)?;
         pins.push(update);
     }
-    let mut moved = None;
+    let (mut moved, mut backup) = (None, None);
     // A consumer that still names the fork somewhere is no consumer of plain upstream.
     if pins.iter().all(is_done) && tree != base {
         let who = author(dropped.store, dropped.onto.commit)?;
         let commit = store.write_commit(tree, &[tip], &who, &dropped.message)?;
-        set_branch(&store, &branch, commit)?;
+        backup = set_branch(&store, &branch, commit)?;
         pins.iter_mut().for_each(|pin| pin.commit = Some(commit));
         moved = Some((branch, commit));
     }
-    Ok(HomeUpdate { consumer: label, repository: store.path().to_owned(), branch: moved, from: tip, pins })
+    let repository = store.path().to_owned();
+    Ok(HomeUpdate { consumer: label, repository, branch: moved, backup, from: tip, pins })
 }
 
 /// Whether nothing stood in the way of a pin.

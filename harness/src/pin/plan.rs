@@ -388,6 +388,26 @@ impl Work<'_> {
     }
 }
 
+/// Which of the places still stand in a later tree, where other pins of the same consumer have moved as well.
+///
+/// # Errors
+/// When objects are missing.
+pub fn still_there(store: &Store, tree: TreeId, places: Vec<Leftover>) -> Result<Vec<Leftover>, StoreError> {
+    let mut left = BTreeSet::new();
+    let wanted: BTreeSet<(String, String)> =
+        places.into_iter().map(|place| (place.file, place.word)).collect();
+    for (file, word) in wanted {
+        let Ok(path) = TreePath::new(file.as_bytes()) else { continue };
+        let Some(entry) = store.entry(tree, &path)?.filter(|entry| entry.is_file()) else { continue };
+        let text = String::from_utf8_lossy(&store.blob(entry.id)?).into_owned();
+        for range in plain::whole_words(&text, &word) {
+            let line = super::edit::line_of(&text, range.start);
+            left.insert(Leftover { file: file.clone(), line, word: word.clone() });
+        }
+    }
+    Ok(left.into_iter().collect())
+}
+
 /// The words of an edited place that identify a pin wherever they stand: commits, hashes and archives. Tags and versions do
 /// not: other things have the same ones.
 fn identifying(old: &str) -> Vec<String> {

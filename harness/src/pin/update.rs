@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{
     edit::NewPin,
     material::{MaterialError, material},
-    plan::{FilePlace, Leftover, OldPin, PinFinding, Weight, plan_pin},
+    plan::{FilePlace, Leftover, OldPin, PinFinding, Weight, plan_pin, still_there},
 };
 use crate::{
     config::fork::{ConsumerHome, ConsumerSpec, ForkSpec, Named, PinKind, StackSpec},
@@ -71,6 +71,9 @@ pub struct HomeUpdate {
     pub repository: PathBuf,
     /// The branch, and its newest commit; absent where nothing changed.
     pub branch: Option<(String, CommitId)>,
+    /// The ref that keeps what the branch led to before; absent where nothing gave way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
     /// The commit that the branch starts from.
     pub from: CommitId,
     /// Each pin.
@@ -87,6 +90,16 @@ pub enum UpdateError {
         branch: String,
         /// The checkout.
         path: PathBuf,
+    },
+    /// The branch for pins holds commits that this program did not make.
+    #[error("`{branch}` in `{}` holds commits of somebody else: {}", .repository.display(), .foreign.join(", "))]
+    NotOurs {
+        /// The branch.
+        branch: String,
+        /// The repository.
+        repository: PathBuf,
+        /// Their subjects.
+        foreign: Vec<String>,
     },
     /// The consumer has no such branch.
     #[error("consumer `{consumer}` has no branch `{branch}`")]
@@ -133,6 +146,11 @@ impl UpdateError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::CheckedOut { .. } => Some("check out another branch there first".to_owned()),
+            Self::NotOurs { branch, repository, .. } => Some(format!(
+                "merge them, or keep them under another name: `git -C {} branch -m {} NAME`; then run again",
+                repository.display(),
+                branch.trim_start_matches("refs/heads/")
+            )),
             Self::NoBranch { .. } => Some("correct `branch` of the consumer in fork.toml".to_owned()),
             Self::NoHead(_) => {
                 Some("give the consumer as `repository` or `checkout` in fork.toml".to_owned())
@@ -148,7 +166,7 @@ impl UpdateError {
     /// Whether what was asked for cannot be; otherwise a tool, the network or a disk failed.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::CheckedOut { .. } | Self::NoBranch { .. } | Self::NoHead(_) => true,
+            Self::CheckedOut { .. } | Self::NotOurs { .. } | Self::NoBranch { .. } | Self::NoHead(_) => true,
             Self::Fork(error) => error.is_refusal(),
             Self::Mirror(error) => matches!(**error, MirrorError::Missing { .. } | MirrorError::Address(_)),
             Self::Remote(error) => matches!(error, RemoteError::Address(_)),
@@ -237,12 +255,18 @@ pub fn update_home(
         (update.edits, update.findings, update.leftovers) = (plan.edits, plan.findings, plan.leftovers);
         updates.push(update);
     }
-    let mut branch = None;
+    let tree = store.commit(head)?.tree;
+    for update in &mut updates {
+        // A place that a later pin of the same consumer moved is none that is left.
+        update.leftovers = still_there(&store, tree, std::mem::take(&mut update.leftovers))?;
+    }
+    let (mut branch, mut backup) = (None, None);
     if head != tip {
-        set_branch(&store, PINS_BRANCH, head)?;
+        backup = set_branch(&store, PINS_BRANCH, head)?;
         branch = Some((PINS_BRANCH.to_owned(), head));
     }
-    Ok(HomeUpdate { consumer: label, repository: store.path().to_owned(), branch, from: tip, pins: updates })
+    let repository = store.path().to_owned();
+    Ok(HomeUpdate { consumer: label, repository, branch, backup, from: tip, pins: updates })
 }
 
 /// What people call a home.
@@ -322,19 +346,38 @@ pub(super) fn open_home(
     }
 }
 
-/// Lets a branch of ours lead to `head`; where it was stays reachable.
-pub(super) fn set_branch(store: &Store, branch: &str, head: CommitId) -> Result<(), StoreError> {
+/// Lets a branch of ours lead to `head`; gives the ref that keeps what it led to before. A branch on which somebody else
+/// put commits is left alone.
+pub(super) fn set_branch(store: &Store, branch: &str, head: CommitId) -> Result<Option<String>, UpdateError> {
     let old = store.named(branch)?;
+    let short = branch.trim_start_matches("refs/heads/");
+    let made = format!("refs/regraft/made/{short}/");
+    let mut backup = None;
     if let Some(old) = old.filter(|old| *old != head) {
-        let backup = format!("refs/regraft/backup/{}/{old}", branch.trim_start_matches("refs/heads/"));
-        if store.named(&backup)?.is_none() {
-            store.lead_ref(&backup, None, old)?;
+        let mut ours: Vec<CommitId> = store.refs(&made)?.into_values().collect();
+        ours.push(head);
+        if !ours.contains(&old) {
+            let foreign = store.commits_between(&ours, old)?.into_iter();
+            let foreign: Vec<String> = foreign
+                .map(|commit| store.commit(commit).map(|info| info.subject))
+                .collect::<Result<_, _>>()?;
+            if !foreign.is_empty() {
+                let repository = store.path().to_owned();
+                return Err(UpdateError::NotOurs { branch: branch.to_owned(), repository, foreign });
+            }
         }
+        let name = format!("refs/regraft/backup/{short}/{old}");
+        if store.named(&name)?.is_none() {
+            store.lead_ref(&name, None, old)?;
+        }
+        backup = Some(name);
     }
-    match old == Some(head) {
-        true => Ok(()),
-        false => store.lead_ref(branch, old, head),
+    // Written first: whoever is killed before the branch moves still knows the commit as ours.
+    store.move_ref(&format!("{made}{head}"), None, head)?;
+    if old != Some(head) {
+        store.lead_ref(branch, old, head)?;
     }
+    Ok(backup)
 }
 
 /// What a consumer is to name, and what it named.
@@ -549,7 +592,19 @@ mod tests {
         assert!(message.contains("no file `CMakeLists.txt`") && update.pins[3].commit.is_none(), "{message}");
         assert_eq!(state(), before);
         assert_eq!(git(&user, &["rev-parse", "regraft/pins"]).trim(), head.to_string());
-        assert_eq!(run(), update, "the same again");
+        assert_eq!(run(), HomeUpdate { backup: None, ..update.clone() }, "the same again");
+        // What was made here gives way, and stays; what somebody put on top of it does not.
+        let (_, before) = unserved.branch.unwrap();
+        assert_eq!(update.backup, Some(format!("refs/regraft/backup/regraft/pins/{before}")));
+        let theirs = format!("{head}^{{tree}}");
+        let theirs = git(&user, &["commit-tree", "-p", &head.to_string(), "-m", "theirs", &theirs]);
+        git(&user, &["update-ref", PINS_BRANCH, theirs.trim()]);
+        let home = &planned.spec.consumers[0].home;
+        let (list, source) = ([planned.clone()], Source::Mirrors(root.to_owned()));
+        let error = update_home(root, home, None, &pins_in(home, &list), &source, &Silent).unwrap_err();
+        let UpdateError::NotOurs { ref foreign, .. } = error else { panic!("{error}") };
+        assert!(foreign[..] == ["theirs"] && error.is_refusal(), "{error}");
+        assert_eq!(git(&user, &["rev-parse", "regraft/pins"]), theirs);
         git(&user, &["stash", "-q", "-u"]);
         git(&user, &["checkout", "-q", "regraft/pins"]);
         let list = [planned.clone()];

@@ -91,6 +91,9 @@ fn home(text: &mut String, update: &HomeUpdate) {
         None => "nothing changed".to_owned(),
     };
     line(text, &format!("pins in {}: {where_}", printable(&update.consumer)));
+    if let Some(backup) = &update.backup {
+        line(text, &format!("  what the branch led to before is kept there as {}", printable(backup)));
+    }
     update.pins.iter().for_each(|update| pin(text, update));
 }
 
