@@ -43,6 +43,24 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     error: Box<dyn Error + Send + Sync>,
     hint: Option<String>,
+    /// What failed beside it.
+    others: Vec<Self>,
+}
+
+/// Does the same with each item, whatever becomes of the others; gives what worked and, as one, what failed.
+pub(crate) fn each<I, T>(
+    items: impl IntoIterator<Item = I>,
+    work: impl FnMut(I) -> Result<T, Failure>,
+) -> (Vec<T>, Option<Failure>) {
+    let (mut worked, mut failed) = (Vec::new(), None::<Failure>);
+    for outcome in items.into_iter().map(work) {
+        match (outcome, &mut failed) {
+            (Ok(made), _) => worked.push(made),
+            (Err(failure), None) => failed = Some(failure),
+            (Err(failure), Some(first)) => first.others.push(failure),
+        }
+    }
+    (worked, failed)
 }
 
 impl Failure {
@@ -52,10 +70,10 @@ impl Failure {
         error: impl Into<Box<dyn Error + Send + Sync>>,
         hint: Option<String>,
     ) -> Self {
-        Self { exit, error: error.into(), hint }
+        Self { exit, error: error.into(), hint, others: Vec::new() }
     }
 
-    /// Writes the error, its causes and the hint. A cause of several lines, such as all problems of a file, keeps them.
+    /// Writes the error, its causes and the hint, then those beside it. A cause of several lines, such as all problems of a file, keeps them.
     pub(crate) fn print(&self, out: &mut dyn Write) {
         let mut text = format!("error: {}\n", indented(&self.error.to_string(), "       "));
         let mut cause = self.error.source();
@@ -68,6 +86,7 @@ impl Failure {
         }
         // Nobody is left to tell when stderr is gone.
         let _ = out.write_all(text.as_bytes());
+        self.others.iter().for_each(|other| other.print(out));
     }
 }
 
@@ -185,6 +204,20 @@ mod tests {
                      matrices/nightly.toml:20:1: unknown model \u{1b}[31mred
           hint: correct matrices/nightly.toml and try again
         ");
+    }
+
+    #[test]
+    fn one_failure_does_not_keep_the_rest_from_being_done() {
+        let work = |number: u32| match number {
+            2 => Err(Failure::new(Exit::Tool, "second", Some("look".to_owned()))),
+            4 => Err(Failure::new(Exit::Usage, "fourth", None)),
+            _ => Ok(number),
+        };
+        let (worked, failed) = each(1..=5, work);
+        let failed = failed.unwrap();
+        assert_eq!((worked, failed.exit), (vec![1, 3, 5], Exit::Tool));
+        assert_eq!(printed(&failed), "error: second\n  hint: look\nerror: fourth\n");
+        assert!(each(1..2, work).1.is_none());
     }
 
     #[test]

@@ -246,6 +246,12 @@ fn a_rebased_fork_is_pushed_and_the_pins_follow_and_nothing_of_others_is_overwri
         assert!(stderr.contains(told), "{stderr}");
     };
     failed(&["f", "--push"], 2, "no gate has passed");
+    // What fork.toml rules out is told before anything is rebased.
+    let unpushed = Setting::new(&format!("{FORK}{BRANCH}"));
+    let output = unpushed.run(&["f", "--push"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("has no [push]"), "{}", text(&output.stderr));
+    assert!(!unpushed.root().join("reports").exists());
     let everything = ["f", "--push", "--unvalidated", "--update-pins"];
     let output = setting.run(&[&everything[..], &["--format", "json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
@@ -259,6 +265,12 @@ fn a_rebased_fork_is_pushed_and_the_pins_follow_and_nothing_of_others_is_overwri
     assert_eq!(git(&fork, &["rev-parse", "regraft"]).trim(), head);
     assert_eq!(git(&user, &["show", "regraft/pins:pin"]).trim(), head);
     assert_eq!(git(&user, &["status", "--short"]), "");
+    let reports = fs::read_dir(setting.root().join("reports")).unwrap();
+    let report = reports.map(|entry| entry.unwrap().path()).find(|path| path.join("push.json").exists());
+    let summary = fs::read_to_string(report.unwrap().join("summary.md")).unwrap();
+    for told in ["## Push\n", "UNVALIDATED", head, "## Pins in ../user\n"] {
+        assert_eq!(summary.matches(told).count(), 1, "{told}: {summary}");
+    }
     // Somebody else works on the pushed branch, and upstream goes on.
     git(&fork, &["checkout", "-q", "regraft"]);
     commit(&fork, "theirs", &[("t", "t\n")]);

@@ -147,7 +147,7 @@ impl ForkError {
     /// Whether what was asked for cannot be; otherwise a tool, the network or a disk failed.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Mirror(error) => matches!(error, MirrorError::Missing { .. } | MirrorError::Address(_)),
+            Self::Mirror(error) => matches!(error, MirrorError::Address(_)),
             Self::Store(_) => false,
             _ => true,
         }

@@ -9,16 +9,21 @@ use std::{
 use serde::Serialize;
 
 use super::{
+    plan::Weight,
     proof::{Candidate, Validation, ValidationRecord, find_proof},
     push::{PushError, Pushed, push, push_plan},
-    update::{HomeUpdate, Planned, UpdateError, homes_outside, pins_in, update_home},
+    update::{HomeUpdate, Planned, UpdateError, home_label, homes_outside, pins_in, update_home},
 };
 use crate::{
     config::fork::{ConsumerHome, ForkSpec, StackSpec},
     event::{Event, EventSink},
     fork::open::Source,
     rebase::outcome::{OutcomeError, SyncResult, replace_file},
-    tools::git::store::{Store, StoreError},
+    report::markdown::inline,
+    tools::git::{
+        mirror,
+        store::{Store, StoreError},
+    },
 };
 
 /// What is to follow.
@@ -157,6 +162,19 @@ impl FollowError {
     }
 }
 
+/// Refuses forks that have nowhere to be pushed to, as far as fork.toml tells.
+///
+/// # Errors
+/// When a fork has no `[push]`, or the branch there is protected.
+pub fn check_targets(specs: &[ForkSpec]) -> Result<(), FollowError> {
+    for spec in specs {
+        let target = spec.push.as_ref().ok_or_else(|| FollowError::NoTarget(spec.name.clone()))?;
+        super::push::refuse_protected(target)
+            .map_err(|source| FollowError::Push { fork: spec.name.clone(), source: Box::new(source) })?;
+    }
+    Ok(())
+}
+
 /// Does what is to follow for `specs`, which come in the order of the graph.
 ///
 /// # Errors
@@ -186,11 +204,13 @@ pub fn follow(
                 fork.head = *head;
             }
             record(root, &fork.result, "pins.json", &update)?;
+            summarize(root, &fork.result, &pins_section(&update))?;
             done.pins = Some(update);
         }
         if request.push != Pushing::No {
             let pushed = push_fork(root, &fork, request, events)?;
             record(root, &fork.result, "push.json", &pushed)?;
+            summarize(root, &fork.result, &push_section(&pushed))?;
             done.push = Some(pushed);
         }
         followed.forks.push(done);
@@ -215,12 +235,8 @@ pub fn follow(
             let update = moved(root, &home, None, &pins, request, events)?;
             for fork in &planned {
                 if pins.iter().any(|(pinned, _)| pinned.spec.name == fork.spec.name) {
-                    record(
-                        root,
-                        &fork.result,
-                        &format!("pins-{}.json", file_name(&update.consumer)),
-                        &update,
-                    )?;
+                    record(root, &fork.result, &format!("pins-{}.json", file_name(&home)), &update)?;
+                    summarize(root, &fork.result, &pins_section(&update))?;
                 }
             }
             followed.consumers.push(update);
@@ -296,8 +312,106 @@ fn record(root: &Path, result: &SyncResult, name: &str, value: &impl Serialize) 
     write().map_err(|source| FollowError::Record { path: path.clone(), source })
 }
 
+/// Writes a section into the run's summary, in place of the one with the same heading.
+fn summarize(root: &Path, result: &SyncResult, section: &Section) -> Result<(), FollowError> {
+    let path = root.join(&result.report).join("summary.md");
+    let summary = fs::read_to_string(&path).unwrap_or_default();
+    let text = with_section(&summary, section);
+    replace_file(&path, text.as_bytes()).map_err(|source| FollowError::Record { path: path.clone(), source })
+}
+
+/// A part of a summary.
+struct Section {
+    heading: String,
+    lines: Vec<String>,
+}
+
+fn with_section(summary: &str, section: &Section) -> String {
+    let heading = format!("\n## {}\n", section.heading);
+    let mut text = summary.to_owned();
+    if let Some(start) = summary.rfind(&heading) {
+        let after = start + heading.len();
+        let end = summary[after..].find("\n## ").map_or(summary.len(), |found| after + found);
+        text.replace_range(start..end, "");
+    }
+    text.push_str(&heading);
+    text.push('\n');
+    for line in &section.lines {
+        text.push_str(&format!("- {line}\n"));
+    }
+    text
+}
+
+fn push_section(record: &PushRecord) -> Section {
+    let PushRecord { pushed, validation } = record;
+    let mut lines = vec![format!(
+        "{} of {} is at `{}`",
+        inline(&pushed.branch),
+        inline(&pushed.repository),
+        pushed.new_head
+    )];
+    lines.extend(
+        pushed.backup.as_ref().map(|backup| format!("the old head is kept there as {}", inline(backup))),
+    );
+    lines.push(match validation {
+        ValidationRecord::Passed { matrix, report, .. } => {
+            format!("passed {} ({})", inline(matrix), inline(report))
+        }
+        ValidationRecord::Unvalidated => "**UNVALIDATED: no gate has passed it**".to_owned(),
+    });
+    Section { heading: "Push".to_owned(), lines }
+}
+
+fn pins_section(update: &HomeUpdate) -> Section {
+    let mut lines = match &update.branch {
+        Some((branch, head)) => vec![format!("{} is at `{head}`", inline(branch))],
+        None => vec!["nothing changed".to_owned()],
+    };
+    for pin in &update.pins {
+        let whole = pin.findings.iter().all(|finding| finding.weight != Weight::Error);
+        let state = match (pin.commit, whole) {
+            (Some(_), _) => "moved",
+            (None, true) => "stands right already",
+            (None, false) => "**NOT moved**",
+        };
+        lines.push(format!("{} ({}) to `{}`: {state}", inline(&pin.fork), pin.kind, pin.to));
+        lines.extend(pin.findings.iter().map(|finding| inline(&finding.message)));
+    }
+    Section { heading: format!("Pins in {}", update.consumer.replace('\n', " ")), lines }
+}
+
 /// A consumer's name as part of a file name.
-fn file_name(consumer: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '_' };
-    consumer.chars().map(plain).collect()
+fn file_name(home: &ConsumerHome) -> String {
+    let name = match home {
+        ConsumerHome::Repository { address, branch } => mirror::owner_and_name(address)
+            .map_or_else(|| address.clone(), |name| format!("{}-{branch}", name.replace('/', "+"))),
+        other => home_label(other),
+    };
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '+') { c } else { '_' };
+    name.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_takes_the_place_of_its_older_self() {
+        let section =
+            |heading: &str, line: &str| Section { heading: heading.to_owned(), lines: vec![line.to_owned()] };
+        let first = with_section("# f\n", &section("Push", "old"));
+        let both = with_section(&first, &section("Pins in a", "pin"));
+        assert_eq!(both, "# f\n\n## Push\n\n- old\n\n## Pins in a\n\n- pin\n");
+        let again = with_section(&with_section(&both, &section("Push", "new")), &section("Pins in a", "pin"));
+        assert_eq!(again, "# f\n\n## Push\n\n- new\n\n## Pins in a\n\n- pin\n");
+    }
+
+    #[test]
+    fn a_consumer_gives_its_file_a_readable_name() {
+        let address = "https://example.org/owner/name.git".to_owned();
+        let home = ConsumerHome::Repository { address, branch: "main".to_owned() };
+        assert_eq!(file_name(&home), "owner+name-main");
+        let home = ConsumerHome::Checkout { path: "../user".to_owned(), branch: None };
+        assert_eq!(file_name(&home), ".._user");
+    }
 }

@@ -248,9 +248,7 @@ pub fn push_plan(
     own: Option<(&str, &str)>,
     validation: Option<&super::proof::Validation>,
 ) -> Result<PushPlan, PushError> {
-    if let Some(pattern) = target.protection_of(&target.branch) {
-        return Err(PushError::Protected { branch: target.branch.clone(), pattern: pattern.to_owned() });
-    }
+    refuse_protected(target)?;
     if result.open_findings > 0 {
         return Err(PushError::OpenFindings { count: result.open_findings });
     }
@@ -277,6 +275,18 @@ pub fn push_plan(
         carried,
         known: result.patches.iter().filter_map(|patch| patch.old_commit).chain(result.old_head).collect(),
     })
+}
+
+/// Refuses a branch that fork.toml protects.
+///
+/// # Errors
+/// When it is protected.
+pub fn refuse_protected(target: &PushSpec) -> Result<(), PushError> {
+    let branch = target.branch.clone();
+    match target.protection_of(&branch) {
+        Some(pattern) => Err(PushError::Protected { pattern: pattern.to_owned(), branch }),
+        None => Ok(()),
+    }
 }
 
 /// Where the old head of a branch is kept on the remote.

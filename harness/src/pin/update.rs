@@ -101,6 +101,14 @@ pub enum UpdateError {
         /// Their subjects.
         foreign: Vec<String>,
     },
+    /// The consumer's checkout is not there.
+    #[error("checkout `{named}` of a consumer is not there: no folder `{}`", .path.display())]
+    NoCheckout {
+        /// What fork.toml says.
+        named: String,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// The consumer has no such branch.
     #[error("consumer `{consumer}` has no branch `{branch}`")]
     NoBranch {
@@ -151,6 +159,10 @@ impl UpdateError {
                 repository.display(),
                 branch.trim_start_matches("refs/heads/")
             )),
+            Self::NoCheckout { .. } => Some(
+                "clone it there, or correct `checkout` in fork.toml: relative paths start at the repository root"
+                    .to_owned(),
+            ),
             Self::NoBranch { .. } => Some("correct `branch` of the consumer in fork.toml".to_owned()),
             Self::NoHead(_) => {
                 Some("give the consumer as `repository` or `checkout` in fork.toml".to_owned())
@@ -168,9 +180,9 @@ impl UpdateError {
         match self {
             Self::CheckedOut { .. } | Self::NotOurs { .. } | Self::NoBranch { .. } | Self::NoHead(_) => true,
             Self::Fork(error) => error.is_refusal(),
-            Self::Mirror(error) => matches!(**error, MirrorError::Missing { .. } | MirrorError::Address(_)),
+            Self::Mirror(error) => matches!(**error, MirrorError::Address(_)),
             Self::Remote(error) => matches!(error, RemoteError::Address(_)),
-            Self::Outcome(_) | Self::Store(_) => false,
+            Self::NoCheckout { .. } | Self::Outcome(_) | Self::Store(_) => false,
         }
     }
 }
@@ -329,7 +341,10 @@ pub(super) fn open_home(
             Ok(Home { store, tip })
         }
         ConsumerHome::Checkout { path, branch } => {
-            let path = root.join(path);
+            let (named, path) = (path.clone(), root.join(path));
+            if !path.is_dir() {
+                return Err(UpdateError::NoCheckout { named, path });
+            }
             let checkout = open_checkout(&path)?;
             if checkout.checked_out.iter().any(|name| name == goes_to) {
                 return Err(UpdateError::CheckedOut { branch: goes_to.to_owned(), path });

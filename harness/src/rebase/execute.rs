@@ -17,6 +17,7 @@ use super::{
     plan::{PlannedPatch, RebasePlan},
     resolution::{ConflictKey, Resolution, ResolutionError, Resolutions, Settled, edited},
     state::{SyncState, Written},
+    text::counted,
     text::{bag, beyond, changed_lines, is_binary},
 };
 use crate::{
@@ -496,6 +497,21 @@ impl Executor<'_> {
         }
     }
 
+    /// Names the files that a work tree is without.
+    pub fn tell_absent(&self, work_tree: &WorkTree) {
+        let absent = work_tree.absent();
+        if absent.is_empty() {
+            return;
+        }
+        let some: Vec<String> = absent.iter().take(3).map(ToString::to_string).collect();
+        let more = if absent.len() > some.len() { ", …" } else { "" };
+        self.events.emit(Event::Note(format!(
+            "not in the partial copy, so left out of the work tree and kept as they are: {} ({}{more})",
+            counted(absent.len(), "file", "files"),
+            some.join(", "),
+        )));
+    }
+
     /// `tree` with every generated file as its command makes it there.
     ///
     /// # Errors
@@ -503,6 +519,7 @@ impl Executor<'_> {
     pub fn regenerated(&self, number: usize, subject: &str, tree: TreeId) -> Result<TreeId, ExecuteError> {
         let folder = sync_folder(self.root, &self.plan.fork).join("generated");
         let work_tree = WorkTree::make(self.store, &folder, self.plan.onto.commit, tree, &[])?;
+        self.tell_absent(&work_tree);
         let mut paths: BTreeSet<TreePath> = BTreeSet::new();
         for made in self.generated {
             let Some((program, args)) = made.command.split_first() else { continue };

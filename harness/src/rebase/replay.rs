@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::text::counted;
 use crate::{
     event::{Event, EventSink},
     stack::{
@@ -99,18 +100,18 @@ pub fn replay_stack(
 ) -> Result<Replayed, ReplayError> {
     let mut steps: Vec<Step> = Vec::new();
     let mut tree = base_tree;
+    let (mut miscounted, mut own_versions) = (Vec::new(), 0);
     for patch in &stack.patches {
         let (after, commit) = match &patch.change {
             Change::Diff(file) => {
-                for path in file.miscounted_paths() {
-                    let name = patch.file.as_deref().unwrap_or(&patch.subject);
-                    events.emit(Event::Note(format!(
-                        "{name}: a hunk of {path} counts its lines wrong; recounted"
-                    )));
-                }
+                miscounted.extend(Some(file.miscounted_hunks()).filter(|hunks| *hunks > 0));
                 (with_patch_file(store, tree, patch, file)?, None)
             }
-            Change::Commit(id) => (with_commit(store, tree, *id, events)?, Some(*id)),
+            Change::Commit(id) => {
+                let (after, flattening) = with_commit(store, tree, *id)?;
+                own_versions += usize::from(flattening == Flattening::OwnVersion);
+                (after, Some(*id))
+            }
             Change::MergeRest(merge) => match merge_rest(store, base, tree, *merge)? {
                 Some(rest) => {
                     let (id, subject) = (merge.short(), &patch.subject);
@@ -124,6 +125,20 @@ pub fn replay_stack(
         let changes = store.changes(tree, after)?;
         steps.push(Step { number: steps.len() + 1, subject, file, commit, before: tree, after, changes });
         tree = after;
+    }
+    if !miscounted.is_empty() {
+        let hunks = miscounted.iter().sum();
+        events.emit(Event::Note(format!(
+            "{} of {} count lines wrong; recounted",
+            counted(hunks, "hunk", "hunks"),
+            counted(miscounted.len(), "patch", "patches"),
+        )));
+    }
+    if own_versions > 0 {
+        events.emit(Event::Note(format!(
+            "{} in conflict while the branch is flattened; their own versions are kept",
+            counted(own_versions, "commit", "commits"),
+        )));
     }
     Ok(Replayed { base: base_tree, steps })
 }
@@ -247,12 +262,14 @@ fn submodule_id(mode: u32, bytes: &[u8]) -> Option<EntryId> {
     text.strip_prefix("Subproject commit ")?.trim_end().parse().ok()
 }
 
-fn with_commit(
-    store: &Store,
-    tree: TreeId,
-    id: CommitId,
-    events: &dyn EventSink,
-) -> Result<TreeId, ReplayError> {
+/// How a commit of a branch came onto the one before it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flattening {
+    Clean,
+    OwnVersion,
+}
+
+fn with_commit(store: &Store, tree: TreeId, id: CommitId) -> Result<(TreeId, Flattening), ReplayError> {
     let commit = store.commit(id)?;
     let base = match commit.parents.first() {
         Some(parent) => store.commit(*parent)?.tree,
@@ -261,14 +278,9 @@ fn with_commit(
     let pick = Pick { base, ours: tree, theirs: commit.tree };
     let picked = store.pick(pick, Favour::Neither)?;
     if picked.conflicts.is_empty() {
-        return Ok(picked.tree);
+        return Ok((picked.tree, Flattening::Clean));
     }
-    events.emit(Event::Note(format!(
-        "{} `{}` meets conflicts while the branch is flattened; its own version is kept",
-        id.short(),
-        commit.subject
-    )));
-    Ok(store.carry(pick)?)
+    Ok((store.carry(pick)?, Flattening::OwnVersion))
 }
 
 /// What a merge commit holds beyond the changes before it; `None` for nothing, and for a merge made on an older base,
@@ -370,7 +382,7 @@ mod tests {
     fn patch_of(bytes: &[u8]) -> (Patch, PatchFile) {
         let file = PatchFile::parse(bytes).unwrap();
         assert_eq!(file.render(), bytes);
-        assert_eq!(file.miscounted_paths(), Vec::<&TreePath>::new());
+        assert_eq!(file.miscounted_hunks(), 0);
         let (subject, message) = (String::new(), String::new());
         let change = Change::Diff(file.clone());
         (Patch { number: 1, subject, file: None, author: None, message, change }, file)

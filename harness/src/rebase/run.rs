@@ -219,7 +219,7 @@ pub enum RunError {
     #[error("the work tree `{}` is not there", .0.display())]
     NoWorkTree(PathBuf),
     /// Files hold conflict markers.
-    #[error("conflict markers are left in {}", leftover_text(.0))]
+    #[error("conflict markers are left in{}", leftover_text(.0))]
     Leftover(Vec<(String, Vec<usize>)>),
     /// Files about which nobody decided.
     #[error("nobody has decided about {}", quoted_list(.0))]
@@ -260,6 +260,7 @@ impl RunError {
             Self::Execute(ExecuteError::Sign(SignError::Sign(_))) => {
                 Some("git is configured to sign commits: check the key, or turn commit.gpgSign off".to_owned())
             }
+            Self::Execute(ExecuteError::WorkTree(error)) => error.hint(),
             Self::Execute(ExecuteError::Generate { .. }) => {
                 Some("run the command by hand in a checkout of the result to see what it lacks".to_owned())
             }
@@ -312,7 +313,10 @@ fn leftover_text(files: &[(String, Vec<usize>)]) -> String {
         let more = if lines.len() > 6 { ", …" } else { "" };
         format!("`{path}` (line {}{more})", shown.join(", "))
     };
-    files.iter().map(file).collect::<Vec<_>>().join(", ")
+    match files {
+        [one] => format!(" {}", file(one)),
+        _ => files.iter().map(|one| format!("\n{}", file(one))).collect(),
+    }
 }
 
 fn last_text(branch: Option<&str>) -> String {
@@ -665,7 +669,8 @@ impl Run<'_> {
                     }
                 })
                 .collect();
-            WorkTree::make(self.store(), &place, stopped.parent, whole, &lifted)?;
+            let work_tree = WorkTree::make(self.store(), &place, stopped.parent, whole, &lifted)?;
+            executor.tell_absent(&work_tree);
             self.request.faults.pass()?;
             state.stop = Some(record);
             state.save(self.root, self.name)?;

@@ -112,6 +112,11 @@ fn bare(line: &[u8]) -> Vec<u8> {
     line.strip_suffix(b"\r").unwrap_or(line).to_vec()
 }
 
+/// A number with its word.
+pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -130,7 +135,7 @@ mod tests {
             let hunks = hunks(old.as_bytes(), new.as_bytes(), HunkHeaders::Numbered);
             let patch = [b"--- a/f\n+++ b/f\n", &hunks[..]].concat();
             let file = PatchFile::parse(&patch).unwrap();
-            prop_assert!(file.miscounted_paths().is_empty());
+            prop_assert_eq!(file.miscounted_hunks(), 0);
             prop_assert_eq!(applied(&file.files[0], Some(old.as_bytes())), Ok(Some(new.into_bytes())));
         }
     }

@@ -6,7 +6,7 @@ const COLUMN: usize = 46;
 const SHOWN: usize = 1200;
 
 /// For a line of prose or a table cell: one line, and every character stands for itself.
-pub(super) fn inline(text: &str) -> String {
+pub(crate) fn inline(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in visible(text).chars() {
         match c {

@@ -4,7 +4,7 @@
 mod again;
 pub mod compare;
 pub mod history;
-mod markdown;
+pub(crate) mod markdown;
 mod rebase;
 mod summary;
 mod throughput;

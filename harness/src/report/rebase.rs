@@ -9,6 +9,7 @@ use crate::rebase::{
     outcome::PatchOutcome,
     record::{Proof, RunPatch, RunRecord},
     sync::{CulpritEntry, NamedCommit},
+    text::counted,
 };
 
 /// The most lines of one patch's difference that are shown; `sync.json` has them all.
@@ -165,10 +166,6 @@ fn place(commit: &NamedCommit) -> String {
         Some(tag) => format!("{} (`{}`)", inline(tag), commit.commit.short()),
         None => format!("`{}`", commit.commit.short()),
     }
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn line(out: &mut String, text: &str) {

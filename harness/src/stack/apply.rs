@@ -164,6 +164,6 @@ mod tests {
     fn wrong_counts_are_recounted_and_crlf_survives() {
         let wrong = "--- a/f\n+++ b/f\n@@ -1,9 +1,9 @@ fn\n a\r\n-b\r\n+B\r\n c\r\n";
         assert_eq!(apply(wrong, Some("a\r\nb\r\nc\r\n")), Ok(Some("a\r\nB\r\nc\r\n".to_owned())));
-        assert_eq!(PatchFile::parse(wrong.as_bytes()).unwrap().miscounted_paths().len(), 1);
+        assert_eq!(PatchFile::parse(wrong.as_bytes()).unwrap().miscounted_hunks(), 1);
     }
 }

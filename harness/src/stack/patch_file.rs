@@ -158,15 +158,13 @@ impl PatchFile {
         bytes
     }
 
-    /// Paths of files with a hunk whose header counts its lines wrong.
-    pub fn miscounted_paths(&self) -> Vec<&TreePath> {
-        self.files
-            .iter()
-            .filter(
-                |file| matches!(&file.body, Body::Text(hunks) if hunks.iter().any(|hunk| hunk.miscounted)),
-            )
-            .filter_map(|file| file.new_path.as_ref().or(file.old_path.as_ref()))
-            .collect()
+    /// How many hunks have a header that counts their lines wrong.
+    pub fn miscounted_hunks(&self) -> usize {
+        let hunks = |file: &FileDiff| match &file.body {
+            Body::Text(hunks) => hunks.iter().filter(|hunk| hunk.miscounted).count(),
+            _ => 0,
+        };
+        self.files.iter().map(hunks).sum()
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     cli::{PatchReportArgs, ReportFormat},
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, each},
     output::{Document, print_text},
 };
 
@@ -22,11 +22,21 @@ pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -
     let specs = names.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
     let onto = Onto::from(args.onto.as_str());
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
-    let mut forks = Vec::new();
-    for spec in specs {
+    let (forks, failed) = each(specs, |spec| {
         let name = spec.name.clone();
-        forks.push(report_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))?);
+        report_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))
+    });
+    if let Some(failure) = failed {
+        if !forks.is_empty() {
+            show(args, forks)?;
+        }
+        return Err(failure);
     }
+    show(args, forks)?;
+    Ok(Exit::Pass)
+}
+
+fn show(args: &PatchReportArgs, forks: Vec<ForkReport>) -> Result<(), Failure> {
     match args.format {
         ReportFormat::Json => Document::new("patch-report", 1, Reports { forks }).print()?,
         ReportFormat::Markdown => print_text(&joined(&forks, render::markdown))?,
@@ -35,7 +45,7 @@ pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -
             None => print_text(&joined(&forks, render::table))?,
         },
     }
-    Ok(Exit::Pass)
+    Ok(())
 }
 
 fn joined(forks: &[ForkReport], text: impl Fn(&ForkReport) -> String) -> String {

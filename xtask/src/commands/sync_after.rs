@@ -7,19 +7,30 @@ use harness::{
     event::EventSink,
     fork::open::Source,
     pin::{
-        follow::{FollowError, FollowRequest, Followed, FollowedFork, Pins, PushRecord, Pushing, follow},
+        follow::{
+            FollowError, FollowRequest, Followed, FollowedFork, Pins, PushRecord, Pushing, check_targets,
+            follow,
+        },
         plan::Weight,
         proof::ValidationRecord,
         update::{HomeUpdate, PinUpdate},
     },
 };
 
-use super::sync_upstream::{counted, line};
+use super::{
+    sync_run::long,
+    sync_upstream::{counted, line},
+};
 use crate::{
     cli::SyncUpstreamArgs,
     exit::{Exit, Failure},
     output::printable,
 };
+
+/// Refuses, before anything is done, what cannot be pushed anyhow.
+pub(super) fn check(args: &SyncUpstreamArgs, specs: &[ForkSpec]) -> Result<(), Failure> {
+    if args.push { check_targets(specs).map_err(failure) } else { Ok(()) }
+}
 
 /// Pushes and moves pins, as far as the arguments ask for it; `specs` come in the order of the graph.
 pub(super) fn run(
@@ -50,17 +61,20 @@ fn failure(error: FollowError) -> Failure {
 }
 
 /// What was done, for people.
-pub(super) fn text(followed: &Followed) -> String {
+pub(super) fn text(root: &Path, args: &SyncUpstreamArgs, specs: &[ForkSpec], followed: &Followed) -> String {
     let mut text = String::new();
     for FollowedFork { fork, pins, push } in &followed.forks {
         if let Some(update) = pins {
-            home(&mut text, update);
+            home(&mut text, root, update);
         }
         if let Some(record) = push {
             pushed(&mut text, fork, record);
         }
     }
-    followed.consumers.iter().for_each(|update| home(&mut text, update));
+    followed.consumers.iter().for_each(|update| home(&mut text, root, update));
+    if args.update_pins && specs.iter().all(|spec| spec.consumers.is_empty()) {
+        line(&mut text, "pins: no consumers in fork.toml");
+    }
     text
 }
 
@@ -83,16 +97,21 @@ fn pushed(text: &mut String, fork: &str, PushRecord { pushed, validation }: &Pus
     }
 }
 
-fn home(text: &mut String, update: &HomeUpdate) {
+fn home(text: &mut String, root: &Path, update: &HomeUpdate) {
     let where_ = match &update.branch {
         Some((branch, head)) => {
-            format!("{branch} at {} in {}", head.short(), update.repository.display())
+            format!("{branch} at {}", head.short())
         }
         None => "nothing changed".to_owned(),
     };
     line(text, &format!("pins in {}: {where_}", printable(&update.consumer)));
     if let Some(backup) = &update.backup {
         line(text, &format!("  what the branch led to before is kept there as {}", printable(backup)));
+    }
+    if update.branch.is_some() {
+        let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let place = update.repository.strip_prefix(&root).unwrap_or(&update.repository);
+        long(text, &format!("  in {}", printable(&place.display().to_string())));
     }
     update.pins.iter().for_each(|update| pin(text, update));
 }

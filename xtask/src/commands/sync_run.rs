@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     cli::{Format, SyncUpstreamArgs},
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, each},
     output::{Document, GENERATED_BY, print_text, printable},
 };
 
@@ -44,6 +44,7 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
         let error = "--continue, --skip and --abort go with one fork";
         return Err(Failure::new(Exit::Usage, error, Some("name the fork that waits".to_owned())));
     }
+    sync_after::check(args, &specs)?;
     let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports"));
     let request = SyncRequest {
         onto: args.onto.as_deref(),
@@ -56,27 +57,30 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
         render: &rebase_summary,
         faults: &Faults::none(),
     };
-    let mut outcomes = Vec::new();
-    for spec in specs.clone() {
+    let (outcomes, failed) = each(specs.clone(), |spec| {
         let name = spec.name.clone();
         if let Some(rr_cache) = &args.import_rr_cache {
             import(root, &name, rr_cache, events)?;
         }
-        outcomes.push(sync_fork(root, spec, &request, events).map_err(|error| failure(&name, error))?);
-    }
-    let done = outcomes.iter().all(is_done);
+        sync_fork(root, spec, &request, events).map_err(|error| failure(&name, error))
+    });
+    let done = failed.is_none() && outcomes.iter().all(is_done);
     // Nothing follows a rebase that waits: what others build on has to be whole.
     let followed = if done { sync_after::run(root, args, &specs, events)? } else { None };
     let whole = followed.as_ref().is_none_or(Followed::is_whole);
     match args.format {
+        _ if outcomes.is_empty() => {}
         Format::Json => {
             Document::new(SCHEMA, SCHEMA_VERSION, Outcomes::of(&outcomes, followed.as_ref())).print()?;
         }
         Format::Text => {
             let mut parts: Vec<String> = outcomes.iter().map(text).collect();
-            parts.extend(followed.as_ref().map(sync_after::text));
+            parts.extend(followed.as_ref().map(|followed| sync_after::text(root, args, &specs, followed)));
             print_text(&parts.join("\n"))?;
         }
+    }
+    if let Some(failure) = failed {
+        return Err(failure);
     }
     Ok(match (done, whole) {
         (false, _) => Exit::Conflict,
@@ -192,8 +196,8 @@ fn finished(record: &RunRecord) -> String {
                 &format!(
                     "{}: {} written, {} removed, {} unchanged",
                     exported.folder.display(),
-                    exported.written.len(),
-                    exported.removed.len(),
+                    counted(patch_files(&exported.written), "patch", "patches"),
+                    patch_files(&exported.removed),
                     exported.unchanged.len()
                 ),
             );
@@ -329,8 +333,13 @@ fn conflict_lines(text: &mut String, conflict: &WaitingConflict) {
     }
 }
 
+/// How many of the files are patches.
+fn patch_files(names: &[String]) -> usize {
+    names.iter().filter(|name| name.ends_with(".patch")).count()
+}
+
 /// A line that holds a path or a command, and so is never cut.
-fn long(text: &mut String, content: &str) {
+pub(super) fn long(text: &mut String, content: &str) {
     text.push_str(content.trim_end());
     text.push('\n');
 }

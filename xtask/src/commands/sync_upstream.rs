@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::sync_run;
 use crate::{
     cli::{Format, SyncUpstreamArgs},
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, each},
     output::{Document, print_text, printable},
 };
 
@@ -31,17 +31,26 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
     let specs = forks(root, args)?;
     let onto = Onto::from(args.onto.as_deref().unwrap_or("latest"));
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
-    let mut forks = Vec::new();
-    for spec in specs {
+    let (forks, failed) = each(specs, |spec| {
         let name = spec.name.clone();
-        forks.push(forecast_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))?);
+        forecast_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))
+    });
+    if let Some(failure) = failed {
+        if !forks.is_empty() {
+            show(args, forks)?;
+        }
+        return Err(failure);
     }
     let clean = forks.iter().flat_map(|fork| &fork.patches).all(|patch| is_clean(patch.fate));
-    match args.format {
-        Format::Json => Document::new("sync-upstream", 1, Forecasts { forks }).print()?,
-        Format::Text => print_text(&forks.iter().map(table).collect::<Vec<_>>().join("\n"))?,
-    }
+    show(args, forks)?;
     Ok(if clean { Exit::Pass } else { Exit::Conflict })
+}
+
+fn show(args: &SyncUpstreamArgs, forks: Vec<ForkForecast>) -> Result<(), Failure> {
+    match args.format {
+        Format::Json => Document::new("sync-upstream", 1, Forecasts { forks }).print(),
+        Format::Text => print_text(&forks.iter().map(table).collect::<Vec<_>>().join("\n")),
+    }
 }
 
 /// The forks that were asked for, what they build on first.

@@ -731,3 +731,67 @@ fn what_a_killed_run_left_half_written_beside_patches_is_swept() {
         left.keys().map(String::as_str).filter(|name| name.contains("/.") || name.starts_with('.')).collect();
     assert_eq!(hidden, ["resolutions/.mine"], "a person's own file stays");
 }
+
+#[test]
+fn files_that_a_partial_copy_lacks_are_left_out_of_the_work_tree_and_stay_in_the_result() {
+    let fixture = ForkFixture::new(&[("f", FIVE), ("far/away", "large\n"), ("picture", "\0old")])
+        .patch("patch", &[("f", Some(&FIVE.replace('5', "five")))])
+        .advance("upstream", &[("f", Some(&FIVE.replace('5', "FIVE")))]);
+    let here = Checkout::new(&fixture, BRANCH);
+    let store = &fixture.store;
+    let tree = store.commit(fixture.onto()).unwrap().tree;
+    for name in ["far/away", "picture"] {
+        let id = store.entry(tree, &TreePath::new(name).unwrap()).unwrap().unwrap().id.to_string();
+        fs::remove_file(store.path().join("objects").join(&id[..2]).join(&id[2..])).unwrap();
+    }
+    assert_eq!(here.waits(Action::Start).conflicts.len(), 1);
+    assert!(!here.work_tree().join("far/away").exists());
+    here.resolve("f", FIVE);
+    fs::write(here.work_tree().join("new"), "").unwrap();
+    let record = here.finished(Action::Skip);
+    assert_eq!(record.tree, tree);
+
+    let here = Checkout::new(&fixture, BRANCH);
+    here.waits(Action::Start);
+    here.resolve("f", &FIVE.replace('5', "both"));
+    let record = here.finished(Action::Continue);
+    let changes = store_changes(&here, tree, record.tree);
+    assert_eq!(changes, ["f"], "what is lacking is neither gone nor changed");
+}
+
+fn store_changes(checkout: &Checkout, old: TreeId, new: TreeId) -> Vec<String> {
+    checkout.store().changes(old, new).unwrap().iter().map(|change| change.path.to_string()).collect()
+}
+
+#[test]
+fn a_lacking_file_that_is_to_be_resolved_is_named() {
+    let fixture = ForkFixture::new(&[("f", FIVE)])
+        .patch("patch", &[("f", Some("fork\n"))])
+        .advance("upstream", &[("f", None)]);
+    let store = &fixture.store;
+    let path = TreePath::new("f").unwrap();
+    let tree = store.commit(fixture.head()).unwrap().tree;
+    let entry = store.entry(tree, &path).unwrap();
+    let id = entry.unwrap().id.to_string();
+    fs::remove_file(store.path().join("objects").join(&id[..2]).join(&id[2..])).unwrap();
+    let conflict = PathConflict {
+        path: path.clone(),
+        merged_as: path,
+        kind: "modify/delete".to_owned(),
+        base: None,
+        ours: None,
+        theirs: entry,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("tree");
+    let refused = WorkTree::make(store, &place, fixture.head(), tree, &[conflict]).unwrap_err();
+    assert!(refused.to_string().starts_with(&format!("`f` ({id}) is to be resolved")), "{refused}");
+    assert!(refused.hint().unwrap().contains("--no-filter") && !place.exists());
+}
+
+#[test]
+fn left_conflict_markers_are_told_one_file_a_line() {
+    let left = |name: &str| (name.to_owned(), vec![1, 2]);
+    let text = RunError::Leftover(vec![left("a"), left("b")]).to_string();
+    assert_eq!(text, "conflict markers are left in\n`a` (line 1, 2)\n`b` (line 1, 2)");
+}

@@ -283,6 +283,11 @@ impl Store {
         walk().map_err(|e| failed(format!("list the commits below {head}"), e))
     }
 
+    /// Whether a file's object is there; a partial copy lacks some.
+    pub fn has_blob(&self, id: EntryId) -> bool {
+        self.repo.odb().is_ok_and(|objects| objects.exists(id.oid()))
+    }
+
     /// What a tree holds at a path; `None` when nothing is there.
     ///
     /// # Errors

@@ -12,9 +12,9 @@ use std::{
 
 use super::{
     apply::FOREIGN,
-    ids::{CommitId, TreeId},
+    ids::{CommitId, EntryId, TreeId},
     merge::PathConflict,
-    store::{Entry, Store},
+    store::{Entry, MODE_SUBMODULE, Store},
     tree_path::TreePath,
 };
 use crate::tools::process::{Completed, Invocation, ProcessError};
@@ -26,6 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkTree {
     folder: PathBuf,
+    absent: Vec<TreePath>,
 }
 
 /// Why a work tree cannot be made or read.
@@ -59,6 +60,27 @@ pub enum WorkTreeError {
         /// The work tree.
         path: PathBuf,
     },
+    /// A partial copy lacks a file that is to be looked at.
+    #[error("`{path}` ({id}) is to be resolved, and the partial copy of the repository lacks it")]
+    Absent {
+        /// The file.
+        path: TreePath,
+        /// Its object.
+        id: EntryId,
+    },
+}
+
+impl WorkTreeError {
+    /// What to try.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Absent { .. } => Some(
+                "fetch the copy's files (`git fetch --refetch --no-filter`), or leave out --mirror-root"
+                    .to_owned(),
+            ),
+            Self::Disk { .. } | Self::Git { .. } | Self::Answer { .. } => None,
+        }
+    }
 }
 
 /// What a work tree's index holds at a path that is not settled, by stage: before the change, upstream's, the patch's.
@@ -67,14 +89,15 @@ pub type Unmerged = BTreeMap<TreePath, [Option<Entry>; 3]>;
 impl WorkTree {
     /// The work tree at `folder`, if there is a whole one.
     pub fn find(folder: &Path) -> Option<Self> {
-        folder.join(".git/HEAD").is_file().then(|| Self { folder: folder.to_owned() })
+        folder.join(".git/HEAD").is_file().then(|| Self { folder: folder.to_owned(), absent: Vec::new() })
     }
 
     /// Checks `tree` out at `folder`, with `head` as its commit and the entries of `conflicts` unmerged in its index.
-    /// Whatever was at `folder` goes.
+    /// Whatever was at `folder` goes. Files that a partial copy lacks are left out, and stay in the trees that are made
+    /// from the work tree.
     ///
     /// # Errors
-    /// When the disk or git says no.
+    /// When the disk or git says no, or a file in conflict is lacking.
     pub fn make(
         store: &Store,
         folder: &Path,
@@ -92,7 +115,7 @@ impl WorkTree {
             .prefix(TEMPORARY)
             .tempdir_in(parent)
             .map_err(disk("make a folder in", parent))?;
-        let made = Self { folder: beside.path().to_owned() };
+        let made = Self { folder: beside.path().to_owned(), absent: Vec::new() };
         let git_folder = beside.path().join(".git");
         let common = fs::canonicalize(store.path()).map_err(disk("find", store.path()))?;
         let mut common = common.as_os_str().as_bytes().to_vec();
@@ -103,6 +126,7 @@ impl WorkTree {
             fs::write(&path, bytes).map_err(disk("write", &path))?;
         }
         made.git("fill", |git| git.args(["read-tree", &tree.to_string()]))?;
+        let absent = made.leave_out_absent(store, conflicts)?;
         made.git("fill", |git| git.args(["checkout-index", "--all", "--quiet", "--index"]))?;
         let mut stages = Vec::new();
         for conflict in conflicts {
@@ -122,12 +146,17 @@ impl WorkTree {
             remove_whole(folder).map_err(disk("remove", folder))?;
         }
         fs::rename(beside.keep(), folder).map_err(disk("make", folder))?;
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self { folder: folder.to_owned(), absent })
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// The files that were left out when it was made, because the copy of the repository is partial.
+    pub fn absent(&self) -> &[TreePath] {
+        &self.absent
     }
 
     /// What its index holds unmerged.
@@ -199,7 +228,7 @@ impl WorkTree {
         fs::copy(&index, &copy).map_err(failed)?;
         let with_copy = |git: Invocation| git.env("GIT_INDEX_FILE", &copy);
         self.git("keep", |git| with_copy(git).args(["add", "--all", "--", "."]))?;
-        let tree = self.git("keep", |git| with_copy(git).arg("write-tree"))?;
+        let tree = self.git("keep", |git| with_copy(git).args(["write-tree", "--missing-ok"]))?;
         let person = "Regraft";
         let commit = self.git("keep", |git| {
             let git = git.args(["commit-tree", "-p", "HEAD", "-m", message, tree.stdout.trim()]);
@@ -235,8 +264,36 @@ impl WorkTree {
         remove_whole(&self.folder).map_err(failed)
     }
 
+    /// Marks files whose objects are nowhere at hand, so that git neither writes them nor takes them for deleted.
+    fn leave_out_absent(
+        &self,
+        store: &Store,
+        conflicts: &[PathConflict],
+    ) -> Result<Vec<TreePath>, WorkTreeError> {
+        let listed = self.git("list the files of", |git| git.args(["ls-files", "--stage", "-z"]))?;
+        let mut absent = Vec::new();
+        for field in listed.stdout_bytes.split(|&byte| byte == 0).filter(|field| !field.is_empty()) {
+            let (path, _, Entry { id, mode }) = super::merge::read_entry(field)
+                .ok_or_else(|| WorkTreeError::Answer { path: self.folder.clone() })?;
+            if mode == MODE_SUBMODULE || store.has_blob(id) {
+                continue;
+            }
+            if conflicts.iter().any(|conflict| conflict.path == path || conflict.merged_as == path) {
+                return Err(WorkTreeError::Absent { path, id });
+            }
+            absent.push(path);
+        }
+        if !absent.is_empty() {
+            let names: Vec<u8> = absent.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
+            self.git("leave files out of", |git| {
+                git.args(["update-index", "--skip-worktree", "-z", "--stdin"]).stdin(names)
+            })?;
+        }
+        Ok(absent)
+    }
+
     fn index_tree(&self) -> Result<TreeId, WorkTreeError> {
-        let tree = self.git("write the tree of", |git| git.arg("write-tree"))?;
+        let tree = self.git("write the tree of", |git| git.args(["write-tree", "--missing-ok"]))?;
         tree.stdout.trim().parse().map_err(|_| WorkTreeError::Answer { path: self.folder.clone() })
     }
 
