@@ -268,7 +268,7 @@ fn a_rebased_fork_is_pushed_and_the_pins_follow_and_nothing_of_others_is_overwri
     let reports = fs::read_dir(setting.root().join("reports")).unwrap();
     let report = reports.map(|entry| entry.unwrap().path()).find(|path| path.join("push.json").exists());
     let summary = fs::read_to_string(report.unwrap().join("summary.md")).unwrap();
-    for told in ["## Push\n", "UNVALIDATED", head, "## Pins in ../user\n"] {
+    for told in ["## Push\n", "UNVALIDATED", &format!("is at `{head}`"), "## Pins in ../user\n"] {
         assert_eq!(summary.matches(told).count(), 1, "{told}: {summary}");
     }
     // Somebody else works on the pushed branch, and upstream goes on.

@@ -210,12 +210,11 @@ fn killed_at_twenty_moments_it_comes_to_the_same_end() {
         if kill % 2 == 1 {
             hit += u32::from(checkout.killed_after(&["--continue"], to_end.mul_f64(share)));
         }
-        let mut output = checkout.run(&["--continue"]);
-        if output.status.code() == Some(2) {
-            // The resolution had been taken already.
-            output = checkout.run(&["--onto", "v2"]);
-        }
-        assert_eq!(output.status.code(), Some(0), "{kill}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = checkout.run(&["--continue"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        // The kill may have come after the last step; a finished rebase is named, and not begun again.
+        let ended = output.status.code() == Some(2) && said.contains("the last one is finished");
+        assert!(ended || output.status.code() == Some(0), "{kill}: {said}");
         let found = checkout.outcome();
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{kill}");
         for (name, text) in &expected {
