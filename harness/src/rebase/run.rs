@@ -419,10 +419,7 @@ pub fn sync_fork(
         stop: None,
     });
     let store = &prepared.store;
-    for prefix in [format!("refs/heads/{}", branch_prefix(name)), kept_prefix(name)] {
-        let swept = store.sweep_ref_locks(&prefix);
-        swept.map_err(|source| RunError::Disk { path: store.path().join(&prefix), source })?;
-    }
+    sweep_locks(store, name)?;
     let resolutions = Resolutions::read(&root.join(resolutions_folder(name)))?;
     let run = Run {
         root,
@@ -558,7 +555,8 @@ impl Run<'_> {
             self.events.emit(Event::Warning(text));
         }
         let part = executor.part_of(whole)?;
-        let patch = self.plan.patch(stopped.number).map(|patch| patch.subject.clone()).unwrap_or_default();
+        let patch =
+            self.plan.patch(stopped.number).map(|patch| patch.step.subject.clone()).unwrap_or_default();
         for open in &stopped.shown.open {
             let PathConflict { path, merged_as, base, ours, theirs, .. } = &open.conflict;
             let told = open.marked.is_some() || [base, ours, theirs].iter().any(|entry| entry.is_some());
@@ -694,7 +692,8 @@ impl Run<'_> {
             });
             let touches = |number: &usize| {
                 let patch = self.plan.patch(*number);
-                patch.is_some_and(|patch| patch.changes.iter().any(|change| change.path == conflict.path))
+                patch
+                    .is_some_and(|patch| patch.step.changes.iter().any(|change| change.path == conflict.path))
             };
             let entries = [conflict.base, conflict.ours, conflict.theirs];
             let is_submodule = entries.iter().flatten().any(|entry| entry.mode == MODE_SUBMODULE);
@@ -712,7 +711,11 @@ impl Run<'_> {
             name: self.name.to_owned(),
             onto: self.prepared.document.onto.clone(),
             number: stopped.number,
-            subject: self.plan.patch(stopped.number).map(|patch| patch.subject.clone()).unwrap_or_default(),
+            subject: self
+                .plan
+                .patch(stopped.number)
+                .map(|patch| patch.step.subject.clone())
+                .unwrap_or_default(),
             of: self.plan.patches.len(),
             worktree,
             conflicts,
@@ -890,6 +893,7 @@ impl Journal {
         let SyncResult { fork, new_head, branch, .. } = &self.result;
         // The store borrows other repositories; opened through git alone it keeps what it borrows.
         let store = Store::open_existing(&root.join(&self.result.store))?;
+        sweep_locks(&store, fork)?;
         store.move_ref(&made_ref(fork, *new_head), None, *new_head)?;
         faults.pass()?;
         if let RefMove::Elsewhere { found } = store.move_ref(branch, self.expected, *new_head)? {
@@ -969,9 +973,9 @@ fn synced(plan: &RebasePlan, done: &[DonePatch], export: Option<&Export>) -> Vec
         let file = export.and_then(|export| Some(export.folder.join(export.files.get(&made.number)?)));
         Some(SyncedPatch {
             number: made.number,
-            subject: patch.subject.clone(),
-            old_commit: patch.commit,
-            file: patch.file.clone(),
+            subject: patch.step.subject.clone(),
+            old_commit: patch.step.commit,
+            file: patch.step.file.clone(),
             outcome: made.outcome,
             new_commit: made.commit,
             patch_id: made.patch_id,
@@ -1021,9 +1025,22 @@ fn kept_prefix(fork: &str) -> String {
     format!("refs/regraft/{fork}/kept")
 }
 
+fn made_prefix(fork: &str) -> String {
+    format!("refs/regraft/{fork}/made")
+}
+
 /// The ref that keeps a finished result, and proves that this program made it.
 fn made_ref(fork: &str, head: CommitId) -> String {
-    format!("refs/regraft/{fork}/made/{head}")
+    format!("{}/{head}", made_prefix(fork))
+}
+
+/// Takes away the locks that a killed run left on refs which only a run under the fork's lock moves.
+fn sweep_locks(store: &Store, fork: &str) -> Result<(), RunError> {
+    for prefix in [format!("refs/heads/{}", branch_prefix(fork)), kept_prefix(fork), made_prefix(fork)] {
+        let swept = store.sweep_ref_locks(&prefix);
+        swept.map_err(|source| RunError::Disk { path: store.path().join(&prefix), source })?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

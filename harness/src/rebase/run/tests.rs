@@ -672,6 +672,34 @@ fn new_files_that_were_not_added_are_kept_when_a_resolution_is_taken() {
 }
 
 #[test]
+fn locks_that_a_killed_run_left_on_its_refs_are_swept() {
+    let fixture = conflicting();
+    let whole = Checkout::new(&fixture, BRANCH);
+    whole.waits(Action::Start);
+    whole.resolve("f", RESOLVED);
+    let record = whole.finished(Action::Continue);
+    let result = SyncResult::load(whole.root.path(), "fork").unwrap().unwrap();
+    let refs = [format!("refs/regraft/fork/made/{}", record.head), result.branch];
+    for point in 0.. {
+        let checkout = Checkout::new(&fixture, BRANCH);
+        checkout.waits(Action::Start);
+        checkout.resolve("f", RESOLVED);
+        if checkout.run_with(Action::Continue, &Faults::after(point), Findings::Open).is_ok() {
+            assert!(point > 3, "only {point} moments");
+            break;
+        }
+        let store = checkout.store();
+        for name in &refs {
+            let lock = store.path().join(format!("{name}.lock"));
+            fs::create_dir_all(lock.parent().unwrap()).unwrap();
+            fs::write(&lock, "").unwrap();
+        }
+        // A kill before the resolution was taken leaves a rebase that waits, one after it a rebase to go on with.
+        assert_eq!(checkout.finished(Action::Continue).head, record.head, "{point}");
+    }
+}
+
+#[test]
 fn a_file_edited_after_the_end_was_decided_is_not_overwritten() {
     let fixture = conflicting();
     let file = "patches/fork/0002-patch.patch";
