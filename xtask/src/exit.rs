@@ -47,6 +47,26 @@ pub(crate) struct Failure {
     others: Vec<Self>,
 }
 
+/// What went wrong, with the fork that it was for.
+#[derive(Debug)]
+struct ForkFailure<E> {
+    doing: &'static str,
+    name: String,
+    error: E,
+}
+
+impl<E> std::fmt::Display for ForkFailure<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot {} fork `{}`", self.doing, self.name)
+    }
+}
+
+impl<E: Error + 'static> Error for ForkFailure<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 /// Does the same with each item, whatever becomes of the others; gives what worked and, as one, what failed.
 pub(crate) fn each<I, T>(
     items: impl IntoIterator<Item = I>,
@@ -71,6 +91,17 @@ impl Failure {
         hint: Option<String>,
     ) -> Self {
         Self { exit, error: error.into(), hint, others: Vec::new() }
+    }
+
+    /// What went wrong while something was done with a fork: `doing` is the verb, such as `rebase`.
+    pub(crate) fn of_fork(
+        exit: Exit,
+        doing: &'static str,
+        name: &str,
+        error: impl Error + Send + Sync + 'static,
+        hint: Option<String>,
+    ) -> Self {
+        Self::new(exit, ForkFailure { doing, name: name.to_owned(), error }, hint)
     }
 
     /// Writes the error, its causes and the hint, then those beside it. A cause of several lines, such as all problems of a file, keeps them.

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests")]
 
+mod common;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -11,6 +13,8 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use common::{commit, git};
 
 const LIBRARY: &str = "[package]\nname = \"lib\"\nversion = \"1.0.0\"\nedition = \"2024\"\n[workspace]\n";
 const BASE: &str = "pub fn one() -> u32 {\n    1\n}\n";
@@ -103,21 +107,6 @@ impl Setting {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test may make repositories with git itself")]
-fn git(folder: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"])
-        .args(args)
-        .current_dir(folder)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_AUTHOR_DATE", "1700000000 +0000")
-        .env("GIT_COMMITTER_DATE", "1700000000 +0000")
-        .output()
-        .expect("git starts");
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
 #[expect(clippy::disallowed_methods, reason = "a test may build what the program under test has changed")]
 fn cargo(folder: &Path, home: &Path, args: &[&str]) {
     let output = Command::new(env!("CARGO"))
@@ -129,14 +118,6 @@ fn cargo(folder: &Path, home: &Path, args: &[&str]) {
         .output()
         .expect("cargo starts");
     assert!(output.status.success(), "cargo {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn commit(folder: &Path, subject: &str, files: &[(&str, &str)]) {
-    for (path, text) in files {
-        fs::write(folder.join(path), text).unwrap();
-    }
-    git(folder, &["add", "."]);
-    git(folder, &["commit", "-q", "-m", subject]);
 }
 
 fn json(output: &Output) -> Value {

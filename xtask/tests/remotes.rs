@@ -2,14 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests")]
 
+mod common;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Output},
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use common::{commit, git};
 
 /// A Regraft checkout of one fork, and remotes below `remotes/` beside it.
 struct Setting {
@@ -90,29 +94,6 @@ impl Setting {
         }
         mirrors
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test may make repositories with git itself")]
-fn git(folder: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
-        .args(["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always"])
-        .args(args)
-        .current_dir(folder)
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_AUTHOR_DATE", "1700000000 +0000")
-        .env("GIT_COMMITTER_DATE", "1700000000 +0000")
-        .output()
-        .expect("git starts");
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn commit(folder: &Path, subject: &str, files: &[(&str, &str)]) {
-    for (path, text) in files {
-        fs::write(folder.join(path), text).unwrap();
-    }
-    git(folder, &["add", "."]);
-    git(folder, &["commit", "-q", "-m", subject]);
 }
 
 fn text(bytes: &[u8]) -> String {

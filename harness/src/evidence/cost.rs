@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity;
 use crate::{
-    rebase::{forecast::PatchFate, sync::Forecasted},
+    rebase::{forecast::PatchFate, outcome::replace_file, sync::Forecasted},
     tools::git::{ids::CommitId, store::StoreError},
 };
 
@@ -122,10 +122,7 @@ pub fn add_to_record(path: &Path, record: SyncRecord) -> Result<(), RecordError>
         text.push('\n');
     }
     let failed = |source| RecordError::File { doing: "write", path: path.to_owned(), source };
-    let beside = path.with_extension("jsonl.new");
-    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(failed)?;
-    fs::write(&beside, text).map_err(failed)?;
-    fs::rename(&beside, path).map_err(failed)
+    replace_file(path, text.as_bytes()).map_err(failed)
 }
 
 /// In how many recorded syncs a patch took part, and in how many it conflicted.

@@ -44,7 +44,7 @@ pub fn upstream_branch(whole: &Forecasted, step: &Step) -> Result<Option<Upstrea
     let commit = store.write_commit(tree, &[onto.commit], &author, &message)?;
     let branch = format!("upstream/{:04}-{}", step.number, slug(&step.subject));
     let name = format!("refs/heads/{branch}");
-    let old = store.named(&name)?;
+    let old = store.reference(&name)?;
     if old != Some(commit) {
         store.lead_ref(&name, old, commit)?;
     }

@@ -10,10 +10,7 @@ use super::{
     },
 };
 use crate::{
-    rebase::{
-        forecast::{Cause, PatchFate},
-        sync::NamedCommit,
-    },
+    rebase::{forecast::Cause, sync::NamedCommit, text::counted},
     tools::child::printable,
 };
 
@@ -106,8 +103,9 @@ pub fn markdown(fork: &ForkReport) -> String {
 const HEADS: [&str; 6] = ["#", "state", "patch", "age", "size", "do"];
 
 fn title(fork: &ForkReport) -> String {
-    let place =
-        |commit: &Option<NamedCommit>| commit.as_ref().map_or_else(|| "nothing shared".to_owned(), named);
+    let place = |commit: &Option<NamedCommit>| {
+        commit.as_ref().map_or_else(|| "nothing shared".to_owned(), NamedCommit::place)
+    };
     let of = fork.frontier.as_ref().map_or(0, |frontier| frontier.of);
     format!(
         "{}: {} on {}, against {}, {} later",
@@ -243,7 +241,7 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
     );
     facts.push(("size", vec![size]));
     facts.push(("trailers", identity.trailers.clone()));
-    let fate = format!("{} in the stack, {} alone", fate_word(forecast.fate), fate_word(forecast.alone));
+    let fate = format!("{} in the stack, {} alone", forecast.fate.word(), forecast.alone.word());
     facts.push(("fate", vec![fate]));
     let conflicts = forecast.conflicts.iter().map(|conflict| {
         let why = match (&conflict.cause, &conflict.culprit) {
@@ -372,33 +370,12 @@ pub fn recommendation_word(recommendation: Recommendation) -> &'static str {
     }
 }
 
-fn fate_word(fate: PatchFate) -> &'static str {
-    match fate {
-        PatchFate::Applied => "applied",
-        PatchFate::Merged => "merged",
-        PatchFate::Absorbed => "absorbed",
-        PatchFate::Conflicted => "conflicted",
-        PatchFate::Blocked => "blocked",
-    }
-}
-
 fn age(days: i64) -> String {
     match days {
         0..=99 => format!("{days} d"),
         100..=729 => format!("{} mo", days / 30),
         _ => format!("{} y", days / 365),
     }
-}
-
-fn named(commit: &NamedCommit) -> String {
-    match &commit.tag {
-        Some(tag) => format!("{} ({})", tag, commit.commit.short()),
-        None => commit.commit.short(),
-    }
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn line(text: &mut String, content: &str) {

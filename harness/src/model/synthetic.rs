@@ -238,23 +238,28 @@ pub fn word(id: usize) -> String {
 #[must_use]
 pub fn tokenizer(vocab: usize) -> Value {
     let words: serde_json::Map<String, Value> = (0..vocab).map(|id| (word(id), json!(id))).collect();
-    let special = |id: u32, text: &str| {
-        json!({
-            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
-            "normalized": false, "special": true,
-        })
-    };
     json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": [special(EOS_ID, EOS_TEXT), special(1, UNKNOWN_TEXT)],
+        "added_tokens": special_tokens(),
         "normalizer": null,
         "pre_tokenizer": { "type": "WhitespaceSplit" },
         "post_processor": null,
         "decoder": null,
         "model": { "type": "WordLevel", "vocab": words, "unk_token": UNKNOWN_TEXT },
     })
+}
+
+/// `added_tokens` of every tokenizer made here: the end of a text and the unknown word.
+pub(crate) fn special_tokens() -> Value {
+    let special = |id: u32, text: &str| {
+        json!({
+            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true,
+        })
+    };
+    json!([special(EOS_ID, EOS_TEXT), special(1, UNKNOWN_TEXT)])
 }
 
 /// `tokenizer_config.json`. There is no chat template: nobody can chat with random weights.

@@ -244,16 +244,7 @@ fn drop_pin(
             .filter(|version| version.starts_with(|c: char| c.is_ascii_digit()))
             .map(str::to_owned),
     };
-    let mut update = PinUpdate {
-        fork: dropped.spec.name.clone(),
-        consumer: label.to_owned(),
-        kind: consumer.pin.word(),
-        to: pin.commit,
-        commit: None,
-        edits: Vec::new(),
-        findings: Vec::new(),
-        leftovers: Vec::new(),
-    };
+    let mut update = PinUpdate::new(&dropped.spec.name, label, consumer, pin.commit);
     if let Some(finding) = not_served(store, consumer, &pin, source)? {
         update.findings.push(finding);
         return Ok((tree, update));

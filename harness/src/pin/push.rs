@@ -387,7 +387,7 @@ fn remember(store: &Store, plan: &PushPlan) -> Result<(), StoreError> {
     if plan.place == Place::Own {
         let [head, onto] = last_push(plan);
         for (name, commit) in [(onto, plan.onto), (head, plan.new_head)] {
-            store.lead_ref(&name, store.named(&name)?, commit)?;
+            store.lead_ref(&name, store.reference(&name)?, commit)?;
         }
     }
     Ok(())
@@ -397,7 +397,8 @@ fn remember(store: &Store, plan: &PushPlan) -> Result<(), StoreError> {
 /// dropped would otherwise be gone without a word. A patch that was changed is known by its subject.
 fn check_last(store: &Store, plan: &PushPlan) -> Result<(), PushError> {
     let [record, onto] = last_push(plan);
-    let (Some(head), Some(onto), Some(read)) = (store.named(&record)?, store.named(&onto)?, plan.old_head)
+    let (Some(head), Some(onto), Some(read)) =
+        (store.reference(&record)?, store.reference(&onto)?, plan.old_head)
     else {
         return Ok(());
     };
@@ -489,7 +490,7 @@ fn verify(store: &Store, plan: &PushPlan, name: &str, backup: Option<&str>) -> R
     };
     let temporary = format!("refs/regraft/verify/{}", plan.branch);
     remote::fetch_ref(store, &plan.address, name, &temporary)?;
-    let found = store.named(&temporary)?.unwrap_or(found);
+    let found = store.reference(&temporary)?.unwrap_or(found);
     let lost = missing(store, plan.onto, found, &plan.carried)?;
     match lost.is_empty() {
         true => Ok(()),
@@ -615,7 +616,7 @@ mod tests {
         }
 
         fn on_remote(&self, name: &str) -> Option<CommitId> {
-            Store::open_existing(&self.remote).unwrap().named(name).unwrap()
+            Store::open_existing(&self.remote).unwrap().reference(name).unwrap()
         }
 
         fn hook(&self, name: &str, script: &str) {

@@ -62,6 +62,22 @@ pub struct PinUpdate {
     pub leftovers: Vec<Leftover>,
 }
 
+impl PinUpdate {
+    /// An update of which nothing is known yet.
+    pub(super) fn new(fork: &str, label: &str, consumer: &ConsumerSpec, to: CommitId) -> Self {
+        Self {
+            fork: fork.to_owned(),
+            consumer: label.to_owned(),
+            kind: consumer.pin.word(),
+            to,
+            commit: None,
+            edits: Vec::new(),
+            findings: Vec::new(),
+            leftovers: Vec::new(),
+        }
+    }
+}
+
 /// The pins of one consumer, moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HomeUpdate {
@@ -231,16 +247,7 @@ pub fn update_home(
     let mut updates = Vec::new();
     for (fork, consumer) in pins {
         let (pin, old) = pin_of(fork, consumer.names);
-        let mut update = PinUpdate {
-            fork: fork.spec.name.clone(),
-            consumer: label.clone(),
-            kind: consumer.pin.word(),
-            to: pin.commit,
-            commit: None,
-            edits: Vec::new(),
-            findings: Vec::new(),
-            leftovers: Vec::new(),
-        };
+        let mut update = PinUpdate::new(&fork.spec.name, &label, consumer, pin.commit);
         let from = Store::open_existing(&root.join(&fork.result.store))?;
         if let Some(finding) = not_served(&store, consumer, &pin, source)? {
             update.findings.push(finding);
@@ -351,7 +358,7 @@ pub(super) fn open_home(
             }
             let tip = match branch {
                 Some(branch) => {
-                    let named = checkout.store.named(&format!("refs/heads/{branch}"))?;
+                    let named = checkout.store.reference(&format!("refs/heads/{branch}"))?;
                     named.ok_or_else(|| no_branch(branch))?
                 }
                 None => checkout.head,
@@ -364,7 +371,7 @@ pub(super) fn open_home(
 /// Lets a branch of ours lead to `head`; gives the ref that keeps what it led to before. A branch on which somebody else
 /// put commits is left alone.
 pub(super) fn set_branch(store: &Store, branch: &str, head: CommitId) -> Result<Option<String>, UpdateError> {
-    let old = store.named(branch)?;
+    let old = store.reference(branch)?;
     let short = branch.trim_start_matches("refs/heads/");
     let made = format!("refs/regraft/made/{short}/");
     let mut backup = None;
@@ -382,7 +389,7 @@ pub(super) fn set_branch(store: &Store, branch: &str, head: CommitId) -> Result<
             }
         }
         let name = format!("refs/regraft/backup/{short}/{old}");
-        if store.named(&name)?.is_none() {
+        if store.reference(&name)?.is_none() {
             store.lead_ref(&name, None, old)?;
         }
         backup = Some(name);

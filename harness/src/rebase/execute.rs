@@ -12,6 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    forecast::{Merge, merge_of},
     marks,
     outcome::{OutcomeError, PatchOutcome, sync_folder},
     plan::{PlannedPatch, RebasePlan},
@@ -225,7 +226,7 @@ impl Executor<'_> {
             let mut made = match self.deal_with(patch, tip, state)? {
                 Dealt::Done(made) => made,
                 Dealt::Stopped(shown) => {
-                    let number = patch.number;
+                    let number = patch.step.number;
                     return Ok(Executed::Stopped(Stopped { done, number, parent, tip, shown }));
                 }
             };
@@ -243,7 +244,7 @@ impl Executor<'_> {
 
     fn deal_with(&self, patch: &PlannedPatch, tip: TreeId, state: &SyncState) -> Result<Dealt, ExecuteError> {
         let mut made = DonePatch {
-            number: patch.number,
+            number: patch.step.number,
             outcome: PatchOutcome::Applied,
             commit: None,
             patch_id: None,
@@ -253,14 +254,19 @@ impl Executor<'_> {
             regenerated: Vec::new(),
             resolved: Vec::new(),
         };
-        let pick = Pick { base: patch.before, ours: tip, theirs: patch.after };
+        let pick = Pick { base: patch.step.before, ours: tip, theirs: patch.step.after };
         let picked = self.store.pick(pick, Favour::Neither)?;
         if picked.conflicts.is_empty() {
             made.tree = picked.tree;
-            made.outcome = self.clean_outcome(patch, tip, picked.tree)?;
+            made.outcome = match merge_of(self.store, &patch.step, tip, picked.tree)? {
+                Merge::AsItStands => PatchOutcome::Applied,
+                Merge::WithOtherContext => PatchOutcome::Merged,
+                Merge::NothingLeft => PatchOutcome::Absorbed,
+            };
             return Ok(Dealt::Done(made));
         }
-        if let Some(decision) = state.decisions.get(&patch.number).filter(|decision| decision.tip == tip) {
+        if let Some(decision) = state.decisions.get(&patch.step.number).filter(|decision| decision.tip == tip)
+        {
             made.outcome = match decision.tree {
                 None => PatchOutcome::Skipped,
                 Some(tree) if tree == tip => PatchOutcome::Absorbed,
@@ -270,14 +276,15 @@ impl Executor<'_> {
             made.resolved = picked.conflicts.iter().map(|conflict| conflict.path.clone()).collect();
             return Ok(Dealt::Done(made));
         }
-        let waits = state.stop.as_ref().is_some_and(|stop| stop.number == patch.number && stop.tip == tip);
+        let waits =
+            state.stop.as_ref().is_some_and(|stop| stop.number == patch.step.number && stop.tip == tip);
         let shown = self.shown(patch, pick, &picked, if waits { Records::Leave } else { Records::Use })?;
         if waits || !shown.open.is_empty() {
             return Ok(Dealt::Stopped(shown));
         }
         made.tree = match shown.generated.is_empty() {
             true => shown.tree,
-            false => self.regenerated(patch.number, &patch.subject, shown.tree)?,
+            false => self.regenerated(patch.step.number, &patch.step.subject, shown.tree)?,
         };
         made.outcome = match (made.tree == tip, shown.replayed.is_empty()) {
             (true, _) => PatchOutcome::Absorbed,
@@ -286,22 +293,6 @@ impl Executor<'_> {
         };
         (made.replayed, made.regenerated) = (shown.replayed, shown.generated);
         Ok(Dealt::Done(made))
-    }
-
-    fn clean_outcome(
-        &self,
-        patch: &PlannedPatch,
-        tip: TreeId,
-        tree: TreeId,
-    ) -> Result<PatchOutcome, ExecuteError> {
-        if patch.before == patch.after {
-            return Ok(PatchOutcome::Applied);
-        }
-        if tree == tip {
-            return Ok(PatchOutcome::Absorbed);
-        }
-        let same = self.store.patch_id(patch.before, patch.after)? == self.store.patch_id(tip, tree)?;
-        Ok(if same { PatchOutcome::Applied } else { PatchOutcome::Merged })
     }
 
     /// What a person would see of a conflict, after records and commands have settled what they can.
@@ -434,7 +425,7 @@ impl Executor<'_> {
         };
         self.events.emit(Event::Warning(format!(
             "patch {} `{}`: {} is settled as recorded in resolutions/{name}; look at it",
-            patch.number, patch.subject, open.conflict.path
+            patch.step.number, patch.step.subject, open.conflict.path
         )));
         shown.replayed.push(Replayed {
             path: open.conflict.path.to_string(),
@@ -451,7 +442,7 @@ impl Executor<'_> {
         parent: CommitId,
         state: &mut SyncState,
     ) -> Result<CommitId, ExecuteError> {
-        let known = state.written.get(&patch.number);
+        let known = state.written.get(&patch.step.number);
         if let Some(known) = known.filter(|known| known.parent == parent && known.tree == tree)
             && self.store.has(known.commit)
         {
@@ -464,7 +455,7 @@ impl Executor<'_> {
             Signing::As(_) => self.store.write_signed(whole, parent, text, committer)?,
         };
         self.faults.pass()?;
-        state.written.insert(patch.number, Written { parent, tree, commit });
+        state.written.insert(patch.step.number, Written { parent, tree, commit });
         // Unsigned commits come out the same again; only a signature must not be lost.
         if self.plan.signing != Signing::No {
             state.save(self.root, &self.plan.fork)?;

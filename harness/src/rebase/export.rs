@@ -158,15 +158,16 @@ pub fn plan_export(
     let mut names: Vec<String> = Vec::new();
     for ((made, patch, _), mail) in carried.iter().zip(mails) {
         if mail.is_empty() || made.tip == made.tree {
-            export
-                .notes
-                .push(format!("patch {} `{}` changes nothing and has no file", made.number, patch.subject));
+            export.notes.push(format!(
+                "patch {} `{}` changes nothing and has no file",
+                made.number, patch.step.subject
+            ));
             continue;
         }
         let bytes = canonical(&mail);
-        let name = match (&patch.file, own_files) {
+        let name = match (&patch.step.file, own_files) {
             (Some(file), true) => file.clone(),
-            _ => format!("{:04}-{}.patch", made.number, slug(&patch.subject)),
+            _ => format!("{:04}-{}.patch", made.number, slug(&patch.step.subject)),
         };
         let kept = before.get(&name).filter(|old| {
             says_the_same(old, &bytes, own_files) || (own_files && still_fits(store, plan, made, &name, old))
@@ -185,7 +186,7 @@ pub fn plan_export(
     }
     match &spec.stack {
         StackSpec::Folder { order } => {
-            let gone = plan.patches.iter().filter_map(|patch| patch.file.clone());
+            let gone = plan.patches.iter().filter_map(|patch| patch.step.file.clone());
             export.remove = gone.filter(|file| !all.contains_key(file)).collect();
             own_order(&mut export, order, &before);
             let toml = before.get("fork.toml").map(|bytes| String::from_utf8_lossy(bytes).into_owned());

@@ -37,6 +37,19 @@ pub enum PatchFate {
     Blocked,
 }
 
+impl PatchFate {
+    /// The fate in one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Merged => "merged",
+            Self::Absorbed => "absorbed",
+            Self::Conflicted => "conflicted",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 /// Whose doing a conflict is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -199,14 +212,40 @@ fn fate_of_pick(store: &Store, step: &Step, ours: TreeId, picked: &Picked) -> Re
     if !picked.conflicts.is_empty() {
         return Ok(PatchFate::Conflicted);
     }
-    if step.before == step.after || picked.untouched {
+    if picked.untouched {
         return Ok(PatchFate::Applied);
     }
-    if picked.tree == ours {
-        return Ok(PatchFate::Absorbed);
+    Ok(match merge_of(store, step, ours, picked.tree)? {
+        Merge::AsItStands => PatchFate::Applied,
+        Merge::WithOtherContext => PatchFate::Merged,
+        Merge::NothingLeft => PatchFate::Absorbed,
+    })
+}
+
+/// How a patch merges that meets no conflict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Merge {
+    /// Only line numbers may differ.
+    AsItStands,
+    /// The lines around it changed.
+    WithOtherContext,
+    /// Nothing of it is left to do.
+    NothingLeft,
+}
+
+/// How a patch made `tree` of `ours` without a conflict.
+///
+/// # Errors
+/// When an object is missing.
+pub(super) fn merge_of(store: &Store, step: &Step, ours: TreeId, tree: TreeId) -> Result<Merge, StoreError> {
+    if step.before == step.after {
+        return Ok(Merge::AsItStands);
     }
-    let same = is_same_change(store, &step.changes, &store.changes(ours, picked.tree)?)?;
-    Ok(if same { PatchFate::Applied } else { PatchFate::Merged })
+    if tree == ours {
+        return Ok(Merge::NothingLeft);
+    }
+    let same = is_same_change(store, &step.changes, &store.changes(ours, tree)?)?;
+    Ok(if same { Merge::AsItStands } else { Merge::WithOtherContext })
 }
 
 /// Whether two changes differ in nothing but line numbers and white space. What is equal to the byte in both is not

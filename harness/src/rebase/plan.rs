@@ -5,14 +5,13 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
 
-use super::replay::{Replayed, person};
+use super::replay::{Replayed, Step, person};
 use crate::{
     fork::Milestone,
     stack::PatchStack,
     tools::git::{
         commits::{CommitBytes, Signing},
         ids::{CommitId, TreeId},
-        store::PathChange,
         tree_path::TreePath,
     },
 };
@@ -39,20 +38,8 @@ pub struct RebasePlan {
 /// One patch of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPatch {
-    /// Its number in the stack.
-    pub number: usize,
-    /// Its subject.
-    pub subject: String,
-    /// The file that it was read from.
-    pub file: Option<String>,
-    /// The commit that it was read from.
-    pub commit: Option<CommitId>,
-    /// The tree before it, on its own base.
-    pub before: TreeId,
-    /// The tree after it, on its own base.
-    pub after: TreeId,
-    /// What it changes there.
-    pub changes: Vec<PathChange>,
+    /// What it is on its own base.
+    pub step: Step,
     /// Author, encoding and message.
     pub text: CommitBytes,
     /// The committer's line of the new commit: the author, or who signs; the date is the author's, but never before
@@ -101,17 +88,7 @@ pub fn plan(stack: &PatchStack, replayed: &Replayed, input: PlanInput<'_>) -> Re
             Signing::As(who) => who.clone().into_bytes(),
         };
         let committer = [&who[..], format!(" {newest_s} +0000").as_bytes()].concat();
-        patches.push(PlannedPatch {
-            number: step.number,
-            subject: step.subject.clone(),
-            file: step.file.clone(),
-            commit: step.commit,
-            before: step.before,
-            after: step.after,
-            changes: step.changes.clone(),
-            text,
-            committer,
-        });
+        patches.push(PlannedPatch { step: step.clone(), text, committer });
     }
     let PlanInput { fork, base, onto, onto_whole, folder, signing, .. } = input;
     RebasePlan { fork: fork.to_owned(), base, onto, onto_whole, folder, patches, signing }
@@ -131,7 +108,7 @@ impl RebasePlan {
         }
         take(self.folder.as_ref().map_or(&[], |folder| folder.as_bytes()));
         for patch in &self.patches {
-            take(format!("{} {} {}", patch.number, patch.before, patch.after).as_bytes());
+            take(format!("{} {} {}", patch.step.number, patch.step.before, patch.step.after).as_bytes());
             take(&patch.text.author);
             take(patch.text.encoding.as_deref().unwrap_or_default());
             take(&patch.text.message);
@@ -142,7 +119,7 @@ impl RebasePlan {
 
     /// The patch of this number.
     pub fn patch(&self, number: usize) -> Option<&PlannedPatch> {
-        self.patches.iter().find(|patch| patch.number == number)
+        self.patches.iter().find(|patch| patch.step.number == number)
     }
 }
 

@@ -158,9 +158,9 @@ impl Observed<'_> {
             let changes = if carried { self.store.changes(made.tip, made.tree)? } else { Vec::new() };
             let mut findings = Vec::new();
             let mut difference = None;
-            if carried && patch.before != patch.after {
+            if carried && patch.step.before != patch.step.after {
                 findings = self.findings(patch, made, &changes)?;
-                let (old, new) = (self.text(&patch.changes)?, self.text(&changes)?);
+                let (old, new) = (self.text(&patch.step.changes)?, self.text(&changes)?);
                 let differs = hunks(&old, &new, HunkHeaders::Bare);
                 difference = (!differs.is_empty()).then(|| String::from_utf8_lossy(&differs).into_owned());
             }
@@ -199,13 +199,13 @@ impl Observed<'_> {
         }
         let regenerated: BTreeSet<&TreePath> = made.regenerated.iter().collect();
         let paths: BTreeSet<&TreePath> =
-            patch.changes.iter().chain(changes).map(|change| &change.path).collect();
+            patch.step.changes.iter().chain(changes).map(|change| &change.path).collect();
         let mut pairs = Vec::new();
         for path in paths.iter().filter(|path| !regenerated.contains(*path)) {
             let side = |tree| self.bytes(self.store.entry(tree, path)?);
             pairs.push(FilePair {
                 path: path.to_string(),
-                old: [side(patch.before)?, side(patch.after)?],
+                old: [side(patch.step.before)?, side(patch.step.after)?],
                 new: [side(made.tip)?, side(made.tree)?],
             });
         }
@@ -227,11 +227,11 @@ impl Observed<'_> {
     }
 
     fn proof(&self, patch: &PlannedPatch) -> Result<Proof, StoreError> {
-        let own = self.store.patch_id(patch.before, patch.after)?;
+        let own = self.store.patch_id(patch.step.before, patch.step.after)?;
         let mut before = self.base;
         for milestone in self.history {
             let touched = before != milestone.tree
-                && patch.changes.iter().any(|change| {
+                && patch.step.changes.iter().any(|change| {
                     let at = |tree| self.store.entry(tree, &change.path).ok().flatten();
                     at(before) != at(milestone.tree)
                 });
@@ -241,7 +241,7 @@ impl Observed<'_> {
             before = milestone.tree;
         }
         let (mut lines, mut commits) = (0, BTreeMap::new());
-        for change in &patch.changes {
+        for change in &patch.step.changes {
             let (old, new) =
                 (self.bytes(change.old)?.unwrap_or_default(), self.bytes(change.new)?.unwrap_or_default());
             let added = changed_lines(&old, &new).added;

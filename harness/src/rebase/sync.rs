@@ -60,6 +60,16 @@ pub struct NamedCommit {
     pub tag: Option<String>,
 }
 
+impl NamedCommit {
+    /// The tag with the commit's short id, or that alone. A tag is what a remote said: printing makes it harmless.
+    pub fn place(&self) -> String {
+        match &self.tag {
+            Some(tag) => format!("{tag} ({})", self.commit.short()),
+            None => self.commit.short(),
+        }
+    }
+}
+
 /// The newest commit that takes the whole stack without a conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrontierEntry {

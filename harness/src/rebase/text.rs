@@ -113,7 +113,7 @@ fn bare(line: &[u8]) -> Vec<u8> {
 }
 
 /// A number with its word.
-pub(crate) fn counted(count: usize, one: &str, many: &str) -> String {
+pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 

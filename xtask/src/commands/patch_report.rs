@@ -66,27 +66,8 @@ struct Reports {
     forks: Vec<ForkReport>,
 }
 
-/// A failed report, with the fork that it was for.
-#[derive(Debug)]
-struct ForkFailure {
-    name: String,
-    error: EvidenceError,
-}
-
-impl std::fmt::Display for ForkFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot report on fork `{}`", self.name)
-    }
-}
-
-impl std::error::Error for ForkFailure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
 pub(super) fn failure(name: &str, error: EvidenceError) -> Failure {
     let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
     let hint = error.hint();
-    Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)
+    Failure::of_fork(exit, "report on", name, error, hint)
 }

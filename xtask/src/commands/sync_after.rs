@@ -15,12 +15,10 @@ use harness::{
         proof::ValidationRecord,
         update::{HomeUpdate, PinUpdate},
     },
+    rebase::text::counted,
 };
 
-use super::{
-    sync_run::long,
-    sync_upstream::{counted, line},
-};
+use super::{sync_run::long, sync_upstream::line};
 use crate::{
     cli::SyncUpstreamArgs,
     exit::{Exit, Failure},

@@ -16,6 +16,7 @@ use harness::{
             Action, Findings, RunError, SCHEMA, SCHEMA_VERSION, Sign, SyncOutcome, SyncRequest, Waiting,
             WaitingConflict, sync_fork,
         },
+        text::counted,
     },
     report::{finding_text, rebase_summary, word},
 };
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 use super::{
     sync_after,
-    sync_upstream::{counted, forks, line, place},
+    sync_upstream::{forks, line},
 };
 use crate::{
     cli::{Format, SyncUpstreamArgs},
@@ -131,25 +132,6 @@ impl<'o> Outcomes<'o> {
     }
 }
 
-/// A failed rebase, with the fork that it was for.
-#[derive(Debug)]
-struct ForkFailure {
-    name: String,
-    error: RunError,
-}
-
-impl std::fmt::Display for ForkFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot rebase fork `{}`", self.name)
-    }
-}
-
-impl std::error::Error for ForkFailure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
 fn failure(name: &str, error: RunError) -> Failure {
     let exit = match () {
         () if error.waits_for_a_person() => Exit::Conflict,
@@ -157,7 +139,7 @@ fn failure(name: &str, error: RunError) -> Failure {
         () => Exit::Tool,
     };
     let hint = error.hint();
-    Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)
+    Failure::of_fork(exit, "rebase", name, error, hint)
 }
 
 fn text(outcome: &SyncOutcome) -> String {
@@ -174,7 +156,7 @@ fn text(outcome: &SyncOutcome) -> String {
 
 fn finished(record: &RunRecord) -> String {
     let mut text = String::new();
-    let (base, onto) = (place(&record.base), place(&record.onto));
+    let (base, onto) = (printable(&record.base.place()), printable(&record.onto.place()));
     line(&mut text, &format!("{}: rebased from {base} onto {onto}", record.name));
     text.push('\n');
     for patch in &record.patches {
@@ -255,7 +237,7 @@ fn remarks(text: &mut String, patch: &RunPatch) {
 
 fn waits(waiting: &Waiting) -> String {
     let mut text = String::new();
-    let onto = place(&waiting.onto);
+    let onto = printable(&waiting.onto.place());
     let subject = printable(&waiting.subject);
     line(
         &mut text,

@@ -8,7 +8,8 @@ use harness::{
     fork::{graph::forks_in_order, open::Source, target::Onto},
     rebase::{
         forecast::{Cause, PatchFate},
-        sync::{ConflictEntry, ForkForecast, NamedCommit, PatchEntry, SyncError, forecast_fork},
+        sync::{ConflictEntry, ForkForecast, PatchEntry, SyncError, forecast_fork},
+        text::counted,
     },
 };
 use serde::Serialize;
@@ -66,29 +67,10 @@ struct Forecasts {
     forks: Vec<ForkForecast>,
 }
 
-/// A failed forecast, with the fork that it was for.
-#[derive(Debug)]
-struct ForkFailure {
-    name: String,
-    error: SyncError,
-}
-
-impl std::fmt::Display for ForkFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot forecast fork `{}`", self.name)
-    }
-}
-
-impl std::error::Error for ForkFailure {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
-
 fn failure(name: &str, error: SyncError) -> Failure {
     let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
     let hint = error.hint();
-    Failure::new(exit, ForkFailure { name: name.to_owned(), error }, hint)
+    Failure::of_fork(exit, "forecast", name, error, hint)
 }
 
 fn is_clean(fate: PatchFate) -> bool {
@@ -99,7 +81,7 @@ fn is_clean(fate: PatchFate) -> bool {
 fn table(fork: &ForkForecast) -> String {
     let mut text = String::new();
     let of = fork.frontier.as_ref().map_or(0, |frontier| frontier.of);
-    let (base, onto) = (place(&fork.base), place(&fork.onto));
+    let (base, onto) = (printable(&fork.base.place()), printable(&fork.onto.place()));
     let title = format!(
         "{}: {} on {base}, forecast on {onto}, {} later",
         fork.name,
@@ -119,8 +101,8 @@ fn table(fork: &ForkForecast) -> String {
                 "{:>3}  {:<subject_width$}  {:<10}  {:<10}  {}",
                 patch.number,
                 shortened(&printable(&patch.subject), subject_width),
-                word(patch.fate),
-                word(patch.alone),
+                patch.fate.word(),
+                patch.alone.word(),
                 needs.join(" "),
             ),
         );
@@ -166,28 +148,7 @@ fn summary(patches: &[PatchEntry]) -> String {
         PatchFate::Blocked,
     ];
     let counts = fates.into_iter().filter(|fate| count(*fate) > 0);
-    counts.map(|fate| format!("{} {}", count(fate), word(fate))).collect::<Vec<_>>().join(", ")
-}
-
-fn word(fate: PatchFate) -> &'static str {
-    match fate {
-        PatchFate::Applied => "applied",
-        PatchFate::Merged => "merged",
-        PatchFate::Absorbed => "absorbed",
-        PatchFate::Conflicted => "conflicted",
-        PatchFate::Blocked => "blocked",
-    }
-}
-
-pub(super) fn place(commit: &NamedCommit) -> String {
-    match &commit.tag {
-        Some(tag) => format!("{} ({})", printable(tag), commit.commit.short()),
-        None => commit.commit.short(),
-    }
-}
-
-pub(super) fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
+    counts.map(|fate| format!("{} {}", count(fate), fate.word())).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn line(text: &mut String, content: &str) {
@@ -204,7 +165,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use harness::rebase::sync::{CulpritEntry, FrontierEntry};
+    use harness::rebase::sync::{CulpritEntry, FrontierEntry, NamedCommit};
 
     use super::*;
 

@@ -346,17 +346,11 @@ pub(crate) fn merging_tokenizer(merges: &[(&str, &str)]) -> Value {
     (' '..='~').for_each(|c| add(&mut vocab, c.to_string()));
     // Every merged token keeps its id, whichever merges are there.
     MERGES.iter().for_each(|(a, b)| add(&mut vocab, format!("{a}{b}")));
-    let special = |id: u32, text: &str| {
-        json!({
-            "id": id, "content": text, "single_word": false, "lstrip": false, "rstrip": false,
-            "normalized": false, "special": true,
-        })
-    };
     json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": [special(0, synthetic::EOS_TEXT), special(1, synthetic::UNKNOWN_TEXT)],
+        "added_tokens": synthetic::special_tokens(),
         "normalizer": null,
         "pre_tokenizer": null,
         "post_processor": null,

@@ -47,21 +47,6 @@ pub fn open_checkout(path: &Path) -> Result<Checkout, StoreError> {
 }
 
 impl Store {
-    /// Where a ref leads.
-    ///
-    /// # Errors
-    /// When refs cannot be read.
-    pub fn named(&self, name: &str) -> Result<Option<CommitId>, StoreError> {
-        match self.repo.find_reference(name) {
-            Ok(reference) => {
-                let commit = reference.peel_to_commit().map_err(|e| failed(format!("follow `{name}`"), e))?;
-                Ok(Some(CommitId::of(commit.id())))
-            }
-            Err(error) if error.code() == git2::ErrorCode::NotFound => Ok(None),
-            Err(error) => Err(failed(format!("read `{name}`"), error)),
-        }
-    }
-
     /// Lets a ref lead to `new`, provided that it still leads to `old`.
     ///
     /// # Errors
