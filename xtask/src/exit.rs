@@ -145,7 +145,8 @@ impl From<GateError> for Failure {
 impl From<SelftestError> for Failure {
     fn from(error: SelftestError) -> Self {
         let hint = error.hint();
-        Self::new(Exit::Tool, error, hint)
+        let exit = if matches!(error, SelftestError::NoKind { .. }) { Exit::Usage } else { Exit::Tool };
+        Self::new(exit, error, hint)
     }
 }
 

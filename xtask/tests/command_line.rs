@@ -133,3 +133,18 @@ fn help_is_on_stdout_and_ends_with_code_0() {
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
     assert!(text(&output.stdout).contains("--filter <PATTERN>"));
 }
+
+#[test]
+fn what_is_meant_by_nothing_or_by_several_is_refused_with_what_there_is() {
+    for (args, error, hint) in [
+        ("judge /nope", "there is no run `/nope`", "its report.json"),
+        ("compare nosuch nosuch", "there is no run `nosuch`", "its report.json"),
+        ("selftest --quick --only nosuch", "`nosuch`", "wrong-answer"),
+        ("patch-report --explain 1", "patch 1 of which fork?", "name one fork: "),
+    ] {
+        let output = xtask(&repository(), args);
+        let told = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args}: {told}");
+        assert!(told.contains(error) && told.contains(hint), "{args}: {told}");
+    }
+}

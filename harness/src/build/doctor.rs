@@ -54,6 +54,11 @@ impl ToolReport {
     pub fn is_blocking(&self) -> bool {
         !self.found && self.need == Need::Required
     }
+
+    /// Whether it is there, but less of it than is advised.
+    pub fn is_low(&self) -> bool {
+        !self.found && self.need == Need::Useful && self.version.is_some()
+    }
 }
 
 /// Looks at every tool and resource, in the order in which a person would want them.

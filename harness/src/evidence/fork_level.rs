@@ -14,6 +14,7 @@ use super::{
     agreement::{self, Between, Disagreement, Lookup, Statement},
     declarations::{self, Mismatch, MismatchKind, Place},
     inventory::{self, Carried, Fault, InventoryAudit, Whereabouts},
+    recommend::shown,
     report::{PatchReport, Section, Unknown},
     supply_chain::{self, ManifestFault, TwoCodebases},
     upstream_fixes::{PatchFiles, UpstreamFix, upstream_fixes},
@@ -197,10 +198,14 @@ fn fixes(whole: &Forecasted, head: TreeId, patches: &[PatchReport]) -> Result<Op
     Ok(section("upstream-fixes", "What upstream has fixed near the patches", sentences, &found))
 }
 
+/// How many of the patches near a fix are named.
+const NEAR_PATCHES: usize = 6;
+
 fn fix_sentence(fix: &UpstreamFix) -> String {
     let patches = |numbers: &[usize], word: &str| {
         let list: Vec<String> = numbers.iter().map(usize::to_string).collect();
-        (!list.is_empty()).then(|| format!("{word} patch {}", list.join(", ")))
+        let noun = if list.len() == 1 { "patch" } else { "patches" };
+        (!list.is_empty()).then(|| format!("{word} {noun} {}", shown(&list, NEAR_PATCHES)))
     };
     let near = [patches(&fix.same_files, "files of"), patches(&fix.included_files, "headers used by")];
     let near: Vec<String> = near.into_iter().flatten().collect();
@@ -422,6 +427,17 @@ mod tests {
         config::fork::parse_fork, event::Silent, evidence::report_fork, fork::target::Onto,
         tools::git::fixture::ForkFixture,
     };
+
+    #[test]
+    fn a_fix_near_many_patches_names_a_few() {
+        let sentence = |same_files: Vec<usize>| {
+            let commit: CommitId = "1".repeat(40).parse().unwrap();
+            let subject = "Fix".to_owned();
+            fix_sentence(&UpstreamFix { commit, subject, same_files, included_files: vec![], paths: vec![] })
+        };
+        assert!(sentence(vec![2, 3]).ends_with("Fix (files of patches 2, 3)"));
+        assert!(sentence((1..=9).collect()).ends_with("(files of patches 1, 2, 3, 4, 5, 6 and 3 more)"));
+    }
 
     #[test]
     fn a_fork_with_every_fault_gets_every_section() {

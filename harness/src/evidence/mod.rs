@@ -32,7 +32,7 @@ pub mod upstream_fixes;
 use std::{collections::BTreeSet, path::Path};
 
 use crate::{
-    config::fork::ForkSpec,
+    config::fork::{ForkSpec, StackSpec},
     event::{Event, EventSink},
     fork::{
         ForkError, Milestone,
@@ -54,7 +54,7 @@ use content::Contained;
 use cost::{RecordError, SyncRecord};
 use edits::{FileEdit, edits_of};
 use limits::Depth;
-use recommend::{Case, Deletes, History};
+use recommend::{Case, Deletes, History, Place};
 use report::{Cost, ForkReport, PatchReport, Recommendation};
 use retirement::{Facts, Recorded, RecordedError};
 use superseded::Overtaken;
@@ -262,7 +262,7 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             repaired_by: &repaired_by,
             liveness: liveness[at],
             deletes: if deleted.is_empty() { Deletes::Nothing } else { Deletes::Lines },
-            unfit_for_upstream: recommend::unfit_for_upstream(edits),
+            unfit_for_upstream: recommend::unfit_for_upstream(edits, place(whole, edits)?),
             retirement: &retirement,
             history,
         };
@@ -313,6 +313,21 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
         unknown,
         sections: Vec::new(),
     })
+}
+
+/// A branch's new files may be a feature for upstream; those of a vendored copy belong to the copy.
+fn place(whole: &Forecasted, edits: &[FileEdit]) -> Result<Place, StoreError> {
+    if !matches!(whole.spec.stack, StackSpec::Vendored(_)) {
+        return Ok(Place::Shared);
+    }
+    for tree in [whole.target.base.tree, whole.target.onto.tree] {
+        for edit in edits {
+            if whole.store.entry(tree, &edit.path)?.is_some() {
+                return Ok(Place::Shared);
+            }
+        }
+    }
+    Ok(Place::CopyOnly)
 }
 
 /// The changes from base to target that can say something about the stack: those of its own paths, and those in

@@ -73,13 +73,26 @@ pub enum Deletes {
     Lines,
 }
 
+/// Whether upstream has any of the files that a patch changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// It may have.
+    Shared,
+    /// The patch is drift of a vendored copy, and upstream has had none of its files, at the base or now: build glue and
+    /// patch files that whoever made the copy put beside it.
+    CopyOnly,
+}
+
 /// Why a patch is nothing for upstream as it stands, by what it changes.
-pub fn unfit_for_upstream(edits: &[FileEdit]) -> Option<&'static str> {
+pub fn unfit_for_upstream(edits: &[FileEdit], place: Place) -> Option<&'static str> {
     let lines: usize = edits.iter().map(|edit| edit.added() + edit.removed()).sum();
     let is_ci = |edit: &FileEdit| edit.path.as_bytes().starts_with(b".github/");
     match lines {
         0 => Some("it changes no line of text"),
         _ if edits.iter().all(is_ci) => Some("it is about the fork's own CI"),
+        _ if place == Place::CopyOnly => {
+            Some("it only adds files that upstream does not have: the copy's own")
+        }
         lines if lines > LARGEST_UPSTREAM_LINES => Some("it is too large to send as it stands"),
         _ => None,
     }
@@ -175,11 +188,11 @@ fn keep_or_upstream(case: &Case<'_>, state: PatchState) -> (PatchState, Recommen
         let culprit = entry.conflicts.iter().find_map(|conflict| conflict.culprit.as_ref());
         let reason = match culprit {
             Some(culprit) => format!(
-                "needed; upstream {} \u{201c}{}\u{201d} is in its way",
+                "upstream {} \u{201c}{}\u{201d} is in its way",
                 culprit.commit.short(),
                 culprit.subject
             ),
-            None => "needed, and waits for a patch that conflicts".to_owned(),
+            None => "it waits for a patch that conflicts".to_owned(),
         };
         return (state, Recommendation::Keep, reason);
     }

@@ -32,6 +32,7 @@ pub fn table(fork: &ForkReport) -> String {
         }
         text.push('\n');
         line(&mut text, &residue(fork));
+        line(&mut text, AGE);
     }
     if let Some(frontier) = frontier(fork) {
         line(&mut text, &frontier);
@@ -70,7 +71,7 @@ pub fn markdown(fork: &ForkReport) -> String {
             let row = row(patch).map(|cell| marked(&cell));
             let _ = writeln!(text, "| {} |", row.join(" | "));
         }
-        let _ = writeln!(text, "\n{}", marked(&residue(fork)));
+        let _ = writeln!(text, "\n{}\n\n{AGE}", marked(&residue(fork)));
     }
     if let Some(frontier) = frontier(fork) {
         let _ = writeln!(text, "\n{}", marked(&frontier));
@@ -101,6 +102,9 @@ pub fn markdown(fork: &ForkReport) -> String {
 }
 
 const HEADS: [&str; 6] = ["#", "state", "patch", "age", "size", "do"];
+
+/// What an age counts to: a report that is made again says the same.
+const AGE: &str = "age: from a patch's date to the date of the commit that it is judged against";
 
 fn title(fork: &ForkReport) -> String {
     let place = |commit: &Option<NamedCommit>| {
@@ -230,6 +234,10 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
     who.extend(origin.or_else(|| forecast.file.clone()));
     who.extend(identity.author.clone());
     who.extend(identity.date.as_deref().and_then(|date| date.get(..10)).map(str::to_owned));
+    who.extend(identity.age_days.filter(|days| *days > 0).map(|days| {
+        let noun = if days == 1 { "day" } else { "days" };
+        format!("{days} {noun} before the target's commit")
+    }));
     who.push(format!("key {}", identity.key));
     facts.push(("from", vec![who.join(", ")]));
     let size = format!(
@@ -294,11 +302,12 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
         let subject = quoted(&revert.subject);
         format!("{} {subject}: {lines} {how} at {places}{symbols}{restored}", revert.commit.short())
     });
-    let mut reverts: Vec<String> = reverts.collect();
-    if !reverts.is_empty() {
-        reverts.push(format!("the patch itself says: {}", quoted(&forecast.subject)));
-    }
+    let reverts: Vec<String> = reverts.collect();
+    let undoes = !reverts.is_empty();
     facts.push(("undoes", reverts));
+    if undoes {
+        facts.push(("intent", vec![format!("as its subject says: {}", quoted(&forecast.subject))]));
+    }
     if let Some(fixup) = patch.fixup {
         let why =
             format!("patch {}: {} of {} deleted lines are from there", fixup.of, fixup.lines, fixup.deleted);

@@ -141,6 +141,7 @@ fn what_landed_is_found_whole_in_two_commits_or_in_part() {
            alone it fits upstream's newest; nothing like it is there
 
     4 patches and 40 lines; 2 patches and 10 lines remain when all this is done
+    age: from a patch's date to the date of the commit that it is judged against
     whole stack without a conflict up to <up-4> (upstream's newest itself)
     ");
 }
@@ -181,6 +182,8 @@ fn one_patchs_whole_case_and_markdown_hold_the_same_facts() {
     | 4 | needed | is fork's own | 0 d | +4 -0 | upstream |
 
     4 patches and 40 lines; 1 patch and 4 lines remain when all this is done
+
+    age: from a patch's date to the date of the commit that it is judged against
 
     whole stack without a conflict up to <up-4> (upstream's newest itself)
 
@@ -336,6 +339,7 @@ fn the_three_things_that_cannot_be_known_are_said() {
            upstream <up-8> and 7 more hold 83 % of its lines; 8 lines are left
 
     1 patch and 80 lines; 1 patch and 8 lines remain when all this is done
+    age: from a patch's date to the date of the commit that it is judged against
     whole stack without a conflict up to <up-0> (the base)
     not known: which lines of patch 1 are the fork's own work (it holds lines of 8 upstream commits
       (<up-8> most of all) beside 8 that upstream does not have: a squashed history has no commits to
@@ -347,6 +351,42 @@ fn the_three_things_that_cannot_be_known_are_said() {
     let told: Vec<String> =
         unknown.iter().map(|unknown| format!("{}: {}", unknown.what, unknown.why)).collect();
     insta::assert_snapshot!(told.join("\n"), @r"whether anything landed, was superseded, or undoes upstream's work: only the base's files are at hand and no commit of upstream's: name a newer target with --onto");
+}
+
+#[test]
+fn what_only_a_vendored_copy_has_is_nothing_for_upstream() {
+    let mut fixture = ForkFixture::new(&[("a", "1\n2\n3\n4\n"), ("b", "1\n2\n"), ("c", "1\n")]);
+    let carrier = fixture.commit(
+        &[fixture.base],
+        "carrier",
+        &[
+            ("vendor/n/a", Some("1\n2\n3\n4\nfour\n")),
+            ("vendor/n/b", Some("1\n2\n")),
+            ("vendor/n/c", Some("1\n")),
+            ("vendor/n/own.patch", Some("glue\n")),
+        ],
+    );
+    let fixture = fixture.advance("elsewhere", &[("b", Some("2\n"))]);
+    fixture.name("refs/heads/main", fixture.onto());
+    fixture.name("refs/heads/carrier", carrier);
+    let (upstream, _) = FORK.split_once("[stack]").unwrap();
+    let text = format!(
+        "{upstream}[stack]\nkind = \"vendored\"\nrepository = \"https://example.org/owner/name\"\n\
+         branch = \"carrier\"\nfolder = \"vendor/n\"\npatches = \"per-file\"\n"
+    );
+    let root = tempfile::tempdir().unwrap();
+    let spec = parse_fork("fork", "fork.toml", &text).unwrap();
+    let source = Source::Mirrors(fixture.mirror_root().to_owned());
+    let report = report_fork(root.path(), spec, &Onto::Latest, &source, &Silent).unwrap();
+    let told: Vec<String> = report
+        .patches
+        .iter()
+        .map(|patch| format!("{}: {:?}: {}", patch.forecast.subject, patch.recommendation, patch.reason))
+        .collect();
+    insta::assert_snapshot!(told.join("\n"), @r"
+    drift of a: Upstream: alone it fits upstream's newest; nothing like it is there
+    drift of own.patch: Keep: nothing like it is upstream; it only adds files that upstream does not have: the copy's own
+    ");
 }
 
 #[test]

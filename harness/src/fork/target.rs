@@ -63,7 +63,7 @@ pub fn resolve(fork: &Fork, onto: &Onto) -> Result<CommitId, ForkError> {
             let refs = &fork.upstream;
             let named = refs.tags.get(name).or_else(|| refs.branches.get(name)).copied();
             named.or_else(|| fork.store.find_commit(name)).ok_or_else(|| {
-                let tags = refs.tags.keys().map(String::as_str).rev().take(8);
+                let tags = newest_first(&refs.tags, &spec.tag_prefix).into_iter().take(8);
                 let known: Vec<&str> = ["latest", "latest-tag", "frontier"].into_iter().chain(tags).collect();
                 let suggestion = suggestion(name, "targets", &known);
                 ForkError::NoTarget { repository, name: name.clone(), suggestion }
@@ -92,6 +92,17 @@ fn latest_release(tags: &BTreeMap<String, CommitId>, prefix: &str) -> Option<Com
     let versions =
         tags.iter().filter_map(|(tag, &commit)| Some((version(tag.strip_prefix(prefix)?)?, commit)));
     versions.max_by(|(one, _), (other, _)| by_parts(one, other)).map(|(_, commit)| commit)
+}
+
+/// The tags by version, the highest first; those that are no version come last.
+fn newest_first<'t>(tags: &'t BTreeMap<String, CommitId>, prefix: &str) -> Vec<&'t str> {
+    let mut named: Vec<(Option<Vec<u64>>, &str)> =
+        tags.keys().rev().map(|tag| (tag.strip_prefix(prefix).and_then(version), tag.as_str())).collect();
+    named.sort_by(|(one, _), (other, _)| match (one, other) {
+        (Some(one), Some(other)) => by_parts(other, one),
+        (one, other) => other.is_some().cmp(&one.is_some()),
+    });
+    named.into_iter().map(|(_, tag)| tag).collect()
 }
 
 /// The numbers of `1.20.3`; `None` for anything else.
@@ -124,5 +135,6 @@ mod tests {
         assert_eq!(latest_release(&tags, "v"), Some(id('2')));
         assert_eq!(latest_release(&tags, "x"), Some(id('5')));
         assert_eq!(latest_release(&tags, "y"), None);
+        assert_eq!(newest_first(&tags, "v"), ["v0.31.2", "v0.9.1", "v0.4", "x1.0", "v0.32.0-rc1", "v"]);
     }
 }

@@ -30,6 +30,7 @@ use super::{
 use crate::{
     config::fork::ForkSpec,
     event::{Event, EventSink, Silent},
+    evidence::cost::{RecordError, SyncRecord, add_to_record, record_file},
     fork::{open::Source, target::Onto},
     tools::{
         git::{
@@ -179,6 +180,9 @@ pub enum RunError {
     /// A state or result file.
     #[error(transparent)]
     Outcome(#[from] OutcomeError),
+    /// The record of syncs.
+    #[error(transparent)]
+    Record(#[from] RecordError),
     /// Another run of the same fork.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -241,6 +245,7 @@ impl RunError {
             Self::Sync(error) => error.hint(),
             Self::Export(error) => error.hint(),
             Self::Outcome(error) => error.hint(),
+            Self::Record(error) => error.hint(),
             Self::NothingWaits { fork, .. } => Some(format!("`cargo xtask sync-upstream {fork} --onto TARGET` begins one")),
             Self::OtherWaits { fork, onto } => Some(format!(
                 "finish it (`sync-upstream {fork} --onto {onto}`, then --continue or --skip) or give it up with --abort"
@@ -794,7 +799,10 @@ impl Run<'_> {
             open_findings,
             report: relative(&report),
         };
+        // A stack that is where it should be says nothing about what a way there costs.
+        let went = export.is_some() && record.base.commit != record.onto.commit;
         let journal = Journal {
+            sync: went.then(|| SyncRecord::of(self.prepared)).transpose()?,
             asked: state.onto_asked.clone(),
             files: report_files(&record, self.request),
             report,
@@ -851,6 +859,8 @@ struct Journal {
     export: Option<Export>,
     keeps_state: bool,
     record: RunRecord,
+    #[serde(default)]
+    sync: Option<SyncRecord>,
 }
 
 impl Journal {
@@ -906,6 +916,10 @@ impl Journal {
         faults.pass()?;
         if let Some(export) = &self.export {
             carry_out(root, export)?;
+            faults.pass()?;
+        }
+        if let Some(sync) = self.sync {
+            add_to_record(&record_file(root, fork), sync)?;
             faults.pass()?;
         }
         self.result.save(root)?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{CellReport, Report, markdown::inline};
+use super::{CellReport, Report, markdown::inline, summary::verdict_word};
 use crate::{
     judge::throughput::{
         METRICS,
@@ -66,7 +66,7 @@ pub fn tables(one: &Report, other: &Report) -> String {
         ("candidate", one.candidate.clone(), other.candidate.clone()),
         ("its digest", digest(one), digest(other)),
         ("baseline", one.baseline.clone(), other.baseline.clone()),
-        ("verdict", format!("{:?}", one.verdict), format!("{:?}", other.verdict)),
+        ("verdict", verdict_word(one.verdict).to_owned(), verdict_word(other.verdict).to_owned()),
     ] {
         let _ = writeln!(text, "| {name} | {} | {} |", inline(&a), inline(&b));
     }
@@ -93,7 +93,10 @@ pub fn tables(one: &Report, other: &Report) -> String {
     for (a, b) in pairs {
         speed(&mut text, a, b);
     }
-    text += "\nFor a look only: the runs are of two times, so that a difference may be the machine's.\n";
+    text += match (&one.started, &one.finished) == (&other.started, &other.finished) {
+        true => "\nBoth are one and the same run.\n",
+        false => "\nFor a look only: the runs are of two times, so that a difference may be the machine's.\n",
+    };
     text
 }
 
@@ -196,6 +199,12 @@ mod tests {
     fn two_runs_stand_side_by_side() {
         let here = report("x", 1000, "release");
         let text = tables(&here, &here);
+        assert!(
+            text.contains("| verdict | PASS | PASS |") && text.ends_with("one and the same run.\n"),
+            "{text}"
+        );
+        let later = Report { started: "2026-01-03T03:04:05Z".into(), ..report("x", 1000, "release") };
+        assert!(tables(&here, &later).contains("the runs are of two times"));
         assert!(text.contains("| candidate | patched | patched |"), "{text}");
         assert!(
             text.contains(

@@ -19,12 +19,7 @@ use crate::{
 /// Renders the record for people.
 pub fn summary(report: &Report) -> String {
     let mut out = String::new();
-    let title = match report.verdict {
-        Verdict::Pass => "PASS",
-        Verdict::Fail => "FAIL",
-        Verdict::Inconclusive => "INCONCLUSIVE",
-    };
-    line(&mut out, &format!("# Gate: {title}\n"));
+    line(&mut out, &format!("# Gate: {}\n", verdict_word(report.verdict)));
     for sentence_ in &report.headline {
         line(&mut out, &format!("- {}", capitalized(&sentence(sentence_))));
     }
@@ -49,6 +44,15 @@ pub fn summary(report: &Report) -> String {
     super::throughput::section(&mut out, report);
     measured_with(&mut out, report);
     out
+}
+
+/// A verdict as every report spells it.
+pub(super) fn verdict_word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "PASS",
+        Verdict::Fail => "FAIL",
+        Verdict::Inconclusive => "INCONCLUSIVE",
+    }
 }
 
 fn line(out: &mut String, text: &str) {

@@ -1,10 +1,14 @@
 //! `compare`: two finished runs side by side, where their machines and profiles are the same.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use harness::report::{
-    self, REPORT_FILE, Report,
+    REPORT_FILE, Report,
     compare::{incomparable, tables},
+    read,
 };
 
 use crate::{
@@ -15,7 +19,8 @@ use crate::{
 
 /// Reads both runs and prints what moved, or refuses with every reason.
 pub(crate) fn run(root: &Path, args: &CompareArgs) -> Result<Exit, Failure> {
-    let (one, other) = (read(root, &args.first)?, read(root, &args.second)?);
+    let read_run = |run| Ok::<_, Failure>(read(&report_file(root, run)?)?);
+    let (one, other): (Report, Report) = (read_run(&args.first)?, read_run(&args.second)?);
     let reasons = incomparable(&one, &other);
     if !reasons.is_empty() {
         let hint = "run both on one machine, with builds of one profile".to_owned();
@@ -29,13 +34,34 @@ pub(crate) fn run(root: &Path, args: &CompareArgs) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
-/// A run by its `report.json`, its folder, or the folder's name below `reports/`.
-fn read(root: &Path, run: &Path) -> Result<Report, Failure> {
+/// A run's record: by its `report.json`, its folder, or the folder's name below `reports/`.
+pub(super) fn report_file(root: &Path, run: &Path) -> Result<PathBuf, Failure> {
     let below = root.join("reports").join(run);
     let place: PathBuf = if !run.exists() && below.exists() { below } else { run.to_owned() };
     let file = if place.is_dir() { place.join(REPORT_FILE) } else { place };
-    report::read(&file).map_err(|error| {
-        let hint = error.hint().to_owned();
-        Failure::new(Exit::Usage, error, Some(hint))
-    })
+    if file.is_file() {
+        return Ok(file);
+    }
+    let mut hint = "name a run's folder or its report.json".to_owned();
+    let known = some_runs(root);
+    if !known.is_empty() {
+        hint += &format!(", for example {}", known.join(", "));
+    }
+    Err(Failure::new(Exit::Usage, format!("there is no run `{}`", run.display()), Some(hint)))
+}
+
+/// A few of the runs below `reports/`, those named last in the alphabet first, as run folders begin with their date.
+fn some_runs(root: &Path) -> Vec<String> {
+    let mut runs = Vec::new();
+    for folder in ["reports", "reports/examples"] {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
+        let mut found: Vec<String> = entries
+            .filter(|entry| entry.path().join(REPORT_FILE).is_file())
+            .map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()))
+            .collect();
+        found.sort_unstable();
+        runs.extend(found.into_iter().rev());
+    }
+    runs.truncate(4);
+    runs
 }

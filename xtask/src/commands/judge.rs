@@ -4,10 +4,11 @@ use std::path::Path;
 
 use harness::{
     config::{load_builds, load_matrix},
-    report::{REPORT_FILE, judge_again, read, read_observations, summary},
+    report::{judge_again, read, read_observations, summary},
     verdict::Verdict,
 };
 
+use super::compare::report_file;
 use crate::{
     cli::{Format, JudgeArgs},
     exit::{Exit, Failure},
@@ -16,7 +17,7 @@ use crate::{
 
 /// Reads the run, judges it and prints the report that it would have had.
 pub(crate) fn run(root: &Path, args: &JudgeArgs) -> Result<Exit, Failure> {
-    let path = if args.report.is_dir() { args.report.join(REPORT_FILE) } else { args.report.clone() };
+    let path = report_file(root, &args.report)?;
     let report = read(&path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let cells = read_observations(&folder.join(&report.observations_file))?;

@@ -19,6 +19,9 @@ use crate::{
 /// Reports on each fork and prints what was found.
 pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
     let names = if args.forks.is_empty() { fork_names(root) } else { args.forks.clone() };
+    if let Some(query) = &args.explain {
+        refuse_ambiguous(query, &names)?;
+    }
     let specs = names.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
     let onto = Onto::from(args.onto.as_str());
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
@@ -50,6 +53,16 @@ fn show(args: &PatchReportArgs, forks: Vec<ForkReport>) -> Result<(), Failure> {
 
 fn joined(forks: &[ForkReport], text: impl Fn(&ForkReport) -> String) -> String {
     forks.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+/// Every fork has a patch 1, and a report on each takes its time: a number needs its fork.
+fn refuse_ambiguous(query: &str, names: &[String]) -> Result<(), Failure> {
+    // Seven digits can be the begin of a commit's id.
+    if names.len() == 1 || query.len() >= 7 || query.parse::<usize>().is_err() {
+        return Ok(());
+    }
+    let hint = format!("name one fork: {}", names.join(", "));
+    Err(Failure::new(Exit::Usage, format!("patch {query} of which fork?"), Some(hint)))
 }
 
 fn explained(forks: &[ForkReport], query: &str) -> Result<String, Failure> {

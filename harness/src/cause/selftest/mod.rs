@@ -62,6 +62,14 @@ pub struct SelftestRequest<'a> {
 /// Why the gate could not be measured.
 #[derive(Debug, Error)]
 pub enum SelftestError {
+    /// No kind is asked for.
+    #[error("no kind of fault or change that this self-test tries has `{part}` in its name")]
+    NoKind {
+        /// What was asked for.
+        part: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
     /// A tool or download is missing.
     #[error("cannot provision the tools of the self-test")]
     Provision(#[source] Box<ProvisionError>),
@@ -97,6 +105,7 @@ impl SelftestError {
     /// What a person can try.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::NoKind { known, .. } => Some(format!("the kinds are {}", known.join(", "))),
             Self::Provision(source) => source.hint(),
             Self::Reference(source) => source.hint(),
             Self::Model(source) => source.hint(),
@@ -127,6 +136,10 @@ const SAME_BUILD_GATES: u64 = 50;
 pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreCard, SelftestError> {
     let tiers = Tiers::without(&request.without);
     let wanted = |name: &str| request.only.as_deref().is_none_or(|part| name.contains(part));
+    let known = names(request.extent);
+    if let (Some(part), false) = (&request.only, known.iter().any(|name| wanted(name))) {
+        return Err(SelftestError::NoKind { part: part.clone(), known });
+    }
     let mut scores = Vec::new();
     let mut benign = Vec::new();
     phase(sink, "texts", || {
@@ -202,6 +215,18 @@ pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreC
     );
     let without = request.without.iter().map(ToString::to_string).collect();
     Ok(ScoreCard::new(scores, benign, not_tried, without))
+}
+
+/// Everything that a self-test of this extent tries.
+fn names(extent: Extent) -> Vec<String> {
+    let mut names: Vec<String> = texts::FAULTS.iter().map(|fault| fault.name.to_owned()).collect();
+    names.extend(CLEAN.iter().map(|kind| format!("clean-{}", kind.name)));
+    names.extend(kinds().iter().map(|kind| kind.name.to_owned()));
+    names.extend(changes().iter().map(|change| change.name.to_owned()));
+    if extent == Extent::Full {
+        names.push("salad".to_owned());
+    }
+    names
 }
 
 fn phase(
@@ -578,6 +603,16 @@ mod tests {
         };
         assert!(of(&["run", "period", "one-word", "compression"]).is_none());
         assert!(of(&[]).unwrap().0.contains("repeated-id"));
+    }
+
+    #[test]
+    fn a_kind_that_there_is_not_is_refused_with_those_that_there_are() {
+        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into() };
+        for part in ["nosuch", "salad"] {
+            let request = SelftestRequest { only: Some(part.to_owned()), ..request(&layout, vec![]) };
+            let error = run(&request, &crate::event::Silent).unwrap_err();
+            assert!(error.to_string().contains(part) && error.hint().unwrap().contains("wrong-answer"));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     config::fork::parse_fork,
     event::Silent,
+    evidence::cost::read_record,
     tools::{
         git::{
             fixture::{Edit, ForkFixture},
@@ -205,6 +206,12 @@ fn a_conflict_is_resolved_once_and_replayed_elsewhere() {
     let again = here.finished(Action::Start);
     assert_eq!((again.base.commit, again.tree), (fixture.onto(), record.tree));
     assert!(again.exported.unwrap().written.is_empty(), "nothing is rewritten");
+
+    // What the way there cost is on record, and a run that goes nowhere leaves it as it is.
+    let syncs = read_record(&record_file(here.root.path(), "fork")).unwrap();
+    let cost: Vec<_> =
+        syncs.iter().map(|sync| (sync.onto, sync.patches.len(), sync.conflicted.len())).collect();
+    assert_eq!(cost, [(fixture.onto(), 3, 1)]);
 
     // Elsewhere only the resolutions are there.
     let there = Checkout::new(&fixture, FOLDER).with_patch_files(&fixture);
