@@ -17,9 +17,8 @@ use super::{
     outcome::{OutcomeError, PatchOutcome, sync_folder},
     plan::{PlannedPatch, RebasePlan},
     resolution::{ConflictKey, Resolution, ResolutionError, Resolutions, Settled, edited},
-    state::{SyncState, Written},
-    text::counted,
-    text::{bag, beyond, changed_lines, is_binary},
+    state::{Beside, Decision, SyncState, Written},
+    text::{bag, beyond, changed_lines, counted, is_binary},
 };
 use crate::{
     config::fork::GeneratedSpec,
@@ -206,6 +205,8 @@ pub struct Executor<'a> {
     pub plan: &'a RebasePlan,
     /// What was recorded for conflicts.
     pub resolutions: &'a Resolutions,
+    /// What was decided in this clone before, where that holds more than the records.
+    pub beside: &'a Beside,
     /// What commands make.
     pub generated: &'a [GeneratedSpec],
     /// Where to end.
@@ -265,8 +266,28 @@ impl Executor<'_> {
             };
             return Ok(Dealt::Done(made));
         }
-        if let Some(decision) = state.decisions.get(&patch.step.number).filter(|decision| decision.tip == tip)
+        let waits =
+            state.stop.as_ref().is_some_and(|stop| stop.number == patch.step.number && stop.tip == tip);
+        let known = |decisions: &BTreeMap<usize, Decision>| {
+            decisions.get(&patch.step.number).filter(|decision| decision.tip == tip).cloned()
+        };
+        let mut decided = known(&state.decisions);
+        if decided.is_none()
+            && !waits
+            && let Some(before) = known(&self.beside.decisions)
+            && before.tree.is_none_or(|tree| self.store.changes(tip, tree).is_ok())
         {
+            let path = Beside::path(Path::new(""), &self.plan.fork);
+            self.events.emit(Event::Note(format!(
+                "patch {} `{}` is taken as it was resolved here before, changes beside its conflict included; \
+                 without {} it would be resolved from the records alone",
+                patch.step.number,
+                patch.step.subject,
+                path.display()
+            )));
+            decided = Some(before);
+        }
+        if let Some(decision) = decided {
             made.outcome = match decision.tree {
                 None => PatchOutcome::Skipped,
                 Some(tree) if tree == tip => PatchOutcome::Absorbed,
@@ -276,8 +297,6 @@ impl Executor<'_> {
             made.resolved = picked.conflicts.iter().map(|conflict| conflict.path.clone()).collect();
             return Ok(Dealt::Done(made));
         }
-        let waits =
-            state.stop.as_ref().is_some_and(|stop| stop.number == patch.step.number && stop.tip == tip);
         let shown = self.shown(patch, pick, &picked, if waits { Records::Leave } else { Records::Use })?;
         if waits || !shown.open.is_empty() {
             return Ok(Dealt::Stopped(shown));

@@ -24,7 +24,7 @@ use super::{
     plan::{PlanInput, RebasePlan, plan},
     record::{ExportRecord, Observed, RunRecord},
     resolution::{Resolution, ResolutionError, Resolutions, keep, settled},
-    state::{Decision, StopRecord, SyncState},
+    state::{Beside, Decision, StopRecord, SyncState},
     sync::{CulpritEntry, Forecasted, NamedCommit, SyncError, forecast_whole, on_carried_base},
 };
 use crate::{
@@ -426,7 +426,9 @@ pub fn sync_fork(
     let store = &prepared.store;
     sweep_locks(store, name)?;
     let resolutions = Resolutions::read(&root.join(resolutions_folder(name)))?;
+    let beside = Beside::load(root, name, &state.plan)?;
     let run = Run {
+        beside: &beside,
         root,
         folder,
         name,
@@ -448,6 +450,7 @@ struct Run<'a> {
     prepared: &'a Forecasted,
     plan: &'a RebasePlan,
     resolutions: &'a Resolutions,
+    beside: &'a Beside,
 }
 
 impl Run<'_> {
@@ -484,6 +487,7 @@ impl Run<'_> {
             store: self.store(),
             plan: self.plan,
             resolutions: self.resolutions,
+            beside: self.beside,
             generated: &self.prepared.spec.generated,
             faults: self.request.faults,
             events: self.events,
@@ -580,6 +584,15 @@ impl Run<'_> {
             let file = keep(&self.root.join(&folder), &resolution)?;
             self.events.emit(Event::Note(format!("recorded {}", folder.join(file).display())));
             self.request.faults.pass()?;
+        }
+        let mut kept = self.beside.clone();
+        let decision = Decision { tip: stopped.tip, tree: Some(part) };
+        match beside.is_empty() {
+            true => _ = kept.decisions.remove(&stopped.number),
+            false => _ = kept.decisions.insert(stopped.number, decision),
+        }
+        if kept != *self.beside {
+            kept.save(self.root, self.name)?;
         }
         self.decide(state, stopped, Some(part), work_tree)
     }

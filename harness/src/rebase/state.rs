@@ -62,20 +62,60 @@ pub struct StopRecord {
     pub shown: TreeId,
 }
 
+/// Decisions of this clone that hold more than their conflicts' records do: what a person changed beside a conflict.
+/// They outlive the rebase, so that the same plan comes to the same stack again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beside {
+    /// [`super::plan::RebasePlan::digest`] of the plan.
+    pub plan: String,
+    /// The decisions, by patch number.
+    pub decisions: BTreeMap<usize, Decision>,
+}
+
+impl Beside {
+    /// What this clone knows about a plan.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read.
+    pub fn load(root: &Path, fork: &str, plan: &str) -> Result<Self, OutcomeError> {
+        let known: Option<Self> = read_json(Self::path(root, fork))?;
+        let known = known.filter(|known| known.plan == plan);
+        Ok(known.unwrap_or_else(|| Self { plan: plan.to_owned(), decisions: BTreeMap::new() }))
+    }
+
+    /// Keeps it, in place of what was known about another plan.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, root: &Path, fork: &str) -> Result<(), OutcomeError> {
+        let path = Self::path(root, fork);
+        let text = serde_json::to_vec_pretty(self).expect("decisions have text keys only");
+        replace_file(&path, &text).map_err(|source| OutcomeError::Disk { path, source })
+    }
+
+    /// The file of a fork.
+    pub fn path(root: &Path, fork: &str) -> PathBuf {
+        sync_folder(root, fork).join("beside.json")
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, OutcomeError> {
+    match fs::read(&path) {
+        Ok(text) => {
+            serde_json::from_slice(&text).map(Some).map_err(|source| OutcomeError::Shape { path, source })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(OutcomeError::Disk { path, source }),
+    }
+}
+
 impl SyncState {
     /// The state of a fork's unfinished rebase, if there is one.
     ///
     /// # Errors
     /// When the file is there and cannot be read.
     pub fn load(root: &Path, fork: &str) -> Result<Option<Self>, OutcomeError> {
-        let path = Self::path(root, fork);
-        match fs::read(&path) {
-            Ok(text) => {
-                serde_json::from_slice(&text).map(Some).map_err(|source| OutcomeError::Shape { path, source })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(OutcomeError::Disk { path, source }),
-        }
+        read_json(Self::path(root, fork))
     }
 
     /// Keeps the state.

@@ -830,3 +830,20 @@ fn left_conflict_markers_are_told_one_file_a_line() {
     let text = RunError::Leftover(vec![left("a"), left("b")]).to_string();
     assert_eq!(text, "conflict markers are left in\n`a` (line 1, 2)\n`b` (line 1, 2)");
 }
+
+#[test]
+fn what_was_changed_beside_a_conflict_is_there_again_when_the_same_rebase_is_run_again_here() {
+    let fixture = conflicting();
+    let checkout = Checkout::new(&fixture, BRANCH);
+    checkout.waits(Action::Start);
+    checkout.resolve("f", RESOLVED);
+    checkout.resolve("h", "h\nbeside\n");
+    let first = checkout.finished(Action::Continue);
+    assert_eq!(fixture_text(&checkout, first.tree, "h"), "h\nbeside\n");
+    let again = checkout.finished(Action::Start);
+    assert_eq!((again.head, again.tree), (first.head, first.tree));
+    // Without it the record of the conflict settles the conflict alone.
+    fs::remove_file(super::super::state::Beside::path(checkout.root.path(), "fork")).unwrap();
+    let alone = checkout.finished(Action::Start);
+    assert_eq!(fixture_text(&checkout, alone.tree, "h"), "h\n");
+}
