@@ -6,6 +6,9 @@ use std::{env, fs, path::PathBuf, process::ExitCode};
 /// The folder that holds `libmlx.so` or `libmlx.dylib`.
 const LIB_DIR: &str = "REGRAFT_MLX_LIB_DIR";
 
+/// Where the program looks for the library, if not in that folder: `$ORIGIN/…` makes it independent of its place.
+const RPATH: &str = "REGRAFT_MLX_RPATH";
+
 fn main() -> ExitCode {
     match link_mlx().and_then(|()| export_engine_version()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -18,6 +21,7 @@ fn main() -> ExitCode {
 
 fn link_mlx() -> Result<(), String> {
     println!("cargo:rerun-if-env-changed={LIB_DIR}");
+    println!("cargo:rerun-if-env-changed={RPATH}");
     let dir = PathBuf::from(env::var_os(LIB_DIR).ok_or(format!(
         "cannot link MLX: {LIB_DIR} is not set\n  hint: set it to the folder with libmlx.so or libmlx.dylib, in a \
          wheel `mlx/lib`"
@@ -36,7 +40,8 @@ fn link_mlx() -> Result<(), String> {
     println!("cargo:rerun-if-changed={}", library.display());
     // By its path, not as `-lmlx`: safemlx-sys puts a folder with an archive of that name before any of ours.
     println!("cargo:rustc-link-arg={}", library.display());
-    println!("cargo:rustc-link-arg=-Wl,-rpath,{}", dir.display());
+    let rpath = env::var(RPATH).unwrap_or_else(|_| dir.display().to_string());
+    println!("cargo:rustc-link-arg=-Wl,-rpath,{rpath}");
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use harness::{build::metallib::parse::Version, judge::tier::Tier};
+use harness::{build::metallib::parse::Version, judge::tier::Tier, matrix::Backend};
 
 use crate::exit::Exit;
 
@@ -33,6 +33,8 @@ pub(crate) enum Command {
     /// Say whether a build may become the pin: build it, run models through it, compare it with the pinned build and a
     /// reference.
     Gate(GateArgs),
+    /// Build what a `[[build]]` describes, and say what it is made of and where its program lies.
+    Build(BuildArgs),
     /// Run the model runner's own lints and tests against a build's crates and MLX library.
     CheckRunner {
         /// The build whose crates and library it is compiled with.
@@ -90,6 +92,42 @@ pub(crate) struct GateArgs {
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) report_dir: Option<PathBuf>,
+}
+
+/// Options of `build`.
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    /// The build, by its name in `matrices/builds.toml`.
+    #[arg(long, value_name = "BUILD")]
+    pub(crate) build: String,
+    /// Build in a new folder and reuse nothing; exit code 1 when an earlier clean build of the same recipe made another
+    /// program.
+    #[arg(long)]
+    pub(crate) clean: bool,
+    /// What it is to run on [default: whatever this system's official MLX library runs on].
+    #[arg(long, value_enum)]
+    pub(crate) backend: Option<BuildBackend>,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// What a build is to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BuildBackend {
+    /// The CPU, on every system.
+    Cpu,
+    /// Apple's GPUs, on macOS.
+    Metal,
+}
+
+impl From<BuildBackend> for Backend {
+    fn from(backend: BuildBackend) -> Self {
+        match backend {
+            BuildBackend::Cpu => Self::Cpu,
+            BuildBackend::Metal => Self::Metal,
+        }
+    }
 }
 
 /// Options of `judge`.
@@ -372,6 +410,8 @@ mod tests {
         Commands:
           gate           Say whether a build may become the pin: build it, run models through it, compare it
                          with the pinned build and a reference
+          build          Build what a `[[build]]` describes, and say what it is made of and where
+                         its program lies
           check-runner   Run the model runner's own lints and tests against a build's crates and MLX library
           nightly        `gate` with the matrix `nightly`
           judge          Judge a finished run again from what was seen in it, with its own thresholds or

@@ -24,7 +24,8 @@ use crate::{
     stack::order::{OrderError, by_number, is_patch_name},
     tools::{
         archive::{self, ArchiveError},
-        cargo, clock,
+        cargo::{self, LockedPackage},
+        clock,
         git::apply::{self, ApplyError},
         lock::{FileLock, LockError},
         process::{Invocation, ProcessError},
@@ -32,8 +33,8 @@ use crate::{
 };
 
 /// The runner's program, as its package names it.
-const PROGRAM: &str = "regraft-runner";
-const RECORD: &str = "record.json";
+pub(super) const PROGRAM: &str = "regraft-runner";
+pub(super) const RECORD: &str = "record.json";
 
 /// Parts of the runner's package that do not reach its program.
 const NOT_BUILT: [&str; 2] = ["target", "tests"];
@@ -309,7 +310,12 @@ pub fn build(
     ))
 }
 
-fn artifact(spec: &BuildSpec, folder: &Path, toolbox: &Toolbox, provenance: Provenance) -> Artifact {
+pub(super) fn artifact(
+    spec: &BuildSpec,
+    folder: &Path,
+    toolbox: &Toolbox,
+    provenance: Provenance,
+) -> Artifact {
     Artifact {
         name: spec.name.clone(),
         program: folder.join(PROGRAM),
@@ -329,19 +335,24 @@ fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
     (record.get("digest")? == digest && here && whole && mlx.is_dir()).then_some(log)
 }
 
-fn with_key(mut object: Value, key: &str, value: Value) -> Value {
+pub(super) fn with_key(mut object: Value, key: &str, value: Value) -> Value {
     object[key] = value;
     object
 }
 
-fn read_text(path: &Path) -> Result<String, BuildError> {
+pub(super) fn read_text(path: &Path) -> Result<String, BuildError> {
     fs::read_to_string(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
 
-fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, BuildError> {
+/// The packages of the runner's lock.
+pub(super) fn runner_lock(layout: &Layout) -> Result<Vec<LockedPackage>, BuildError> {
     let path = layout.runner().join("Cargo.lock");
-    let locked = cargo::locked_packages(&read_text(&path)?)
-        .map_err(|source| BuildError::Lock { path, source: Box::new(source) })?;
+    cargo::locked_packages(&read_text(&path)?)
+        .map_err(|source| BuildError::Lock { path, source: Box::new(source) })
+}
+
+fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, BuildError> {
+    let locked = runner_lock(layout)?;
     recipe::crate_plans(spec, &locked, |stack| patch_files(&layout.patches().join(stack)))
 }
 
@@ -396,7 +407,7 @@ fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
     })
 }
 
-fn own_sources(layout: &Layout) -> Result<OwnSources, BuildError> {
+pub(super) fn own_sources(layout: &Layout) -> Result<OwnSources, BuildError> {
     let (runner, protocol) = (layout.runner(), layout.protocol());
     let unread = |path: &Path| {
         let path = path.to_owned();
@@ -427,7 +438,8 @@ fn patched_sources(
     Ok((copies, reused))
 }
 
-fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
+/// Unpacks a crate whose file has the hash that the lock names, and applies its patches.
+pub(super) fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
     let (package, version) = (plan.name.clone(), plan.version.clone());
     let missing = || BuildError::NoCrateFile { package: package.clone(), version: version.clone() };
     let home = cargo::cargo_home().ok_or_else(missing)?;
@@ -444,6 +456,9 @@ fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
         version: version.clone(),
         source: Box::new(source),
     })?;
+    if plan.patches.is_empty() {
+        return Ok(());
+    }
     let patches: Vec<PathBuf> = plan.patches.iter().map(|p| p.path.clone()).collect();
     apply::apply_queue(staging, &patches).map_err(|source| BuildError::Patch {
         package,
@@ -454,7 +469,7 @@ fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), BuildError> {
 }
 
 /// A library of another version than mlx-c was written for may link and then compute nonsense.
-fn check_mlx_version(
+pub(super) fn check_mlx_version(
     spec: &BuildSpec,
     mlx: &MlxWheel,
     copies: &[(CratePlan, PathBuf)],
@@ -476,7 +491,7 @@ fn check_mlx_version(
 }
 
 /// Copies the runner and the protocol in their relative places, with manifest and lock changed for the patched copies.
-fn scratch_copy(
+pub(super) fn scratch_copy(
     folder: &Path,
     copies: &[(CratePlan, PathBuf)],
     layout: &Layout,
@@ -547,7 +562,7 @@ pub fn check_runner(
 
 /// What cargo is wanted for.
 #[derive(Debug, Clone, Copy)]
-enum Purpose {
+pub(super) enum Purpose {
     Build,
     Lint,
     Test,
@@ -573,19 +588,20 @@ impl Purpose {
     }
 }
 
-struct CargoCommand {
-    invocation: Invocation,
-    output: PathBuf,
+pub(super) struct CargoCommand {
+    pub(super) invocation: Invocation,
+    /// The program that it leaves behind.
+    pub(super) output: PathBuf,
 }
 
 /// What a build is made of, before anything is copied or compiled.
-struct Ingredients {
-    mlx: MlxWheel,
-    crates: Vec<CratePlan>,
-    toolchain: Toolchain,
+pub(super) struct Ingredients {
+    pub(super) mlx: MlxWheel,
+    pub(super) crates: Vec<CratePlan>,
+    pub(super) toolchain: Toolchain,
 }
 
-fn ingredients(
+pub(super) fn ingredients(
     spec: &BuildSpec,
     layout: &Layout,
     toolbox: &Toolbox,
@@ -607,7 +623,7 @@ fn wait_for_other_builds(layout: &Layout, sink: &dyn EventSink) -> Result<FileLo
 }
 
 /// Runs cargo as one step, and says how long it took.
-fn run_cargo(
+pub(super) fn run_cargo(
     spec: &BuildSpec,
     command: &CargoCommand,
     name: String,
@@ -627,7 +643,7 @@ fn run_cargo(
     )
 }
 
-fn cargo_on(
+pub(super) fn cargo_on(
     spec: &BuildSpec,
     package: &Path,
     mlx: &MlxWheel,

@@ -2,6 +2,7 @@
 
 pub mod artifact;
 pub mod blas;
+pub mod clean;
 pub mod compile;
 pub mod digest;
 pub mod doctor;
@@ -15,6 +16,7 @@ mod steps;
 pub mod store;
 
 pub use artifact::{Artifact, Provenance};
+pub use clean::{CleanBuild, Twin, build_clean};
 pub use compile::{BuildError, build, check_recipe, check_runner};
 pub use layout::Layout;
 pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_wheel, package_file, provision};

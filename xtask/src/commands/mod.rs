@@ -1,5 +1,6 @@
 //! One file a command, each a short story: load, plan, execute, report.
 
+mod build;
 mod check_runner;
 mod compare;
 mod doctor;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
         Command::Compare(args) => compare::run(&root, &args),
+        Command::Build(args) => build::run(&root, &args, console),
         Command::CheckRunner { build } => check_runner::run(&root, &build, console),
         Command::DropFork(args) => drop_fork::run(&root, &args, console),
         Command::Doctor { format } => doctor::run(&root, format),

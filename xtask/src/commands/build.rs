@@ -1,0 +1,205 @@
+//! `build`: makes what a `[[build]]` describes, and says what it is made of and where it lies.
+
+use std::{env::consts::OS, fmt::Write, path::Path};
+
+use harness::{
+    build::{self, Artifact, CleanBuild, Layout},
+    config::{find_build, load_builds},
+    event::EventSink,
+    matrix::{Backend, backends_of},
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{
+    cli::{BuildArgs, BuildBackend, Format},
+    exit::{Exit, Failure},
+    output::{Document, print_text},
+};
+
+/// Provisions, builds and prints what came of it. A clean build whose program is another one than an earlier clean build's
+/// of the same recipe is a finding.
+pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
+    let builds = load_builds(root)?;
+    let spec = find_build(&builds, &args.build)?;
+    refuse_foreign(args.backend)?;
+    let layout = Layout::of_repository(root);
+    build::check_recipe(spec, &layout)?;
+    let toolbox = build::provision(&layout, events)?;
+    let made = if args.clean {
+        let clean = build::build_clean(spec, &layout, &toolbox, events)?;
+        BuildDocument::new(&clean.artifact, Some(&clean))
+    } else {
+        BuildDocument::new(&build::build(spec, &layout, &toolbox, events)?, None)
+    };
+    match args.format {
+        Format::Json => Document::new("build", 1, &made).print()?,
+        Format::Text => print_text(&made.text())?,
+    }
+    Ok(if made.reproduced == Some(false) { Exit::Found } else { Exit::Pass })
+}
+
+/// A backend that no build can have on this system is a mistake on the command line.
+fn refuse_foreign(backend: Option<BuildBackend>) -> Result<(), Failure> {
+    let Some(backend) = backend.map(Backend::from) else { return Ok(()) };
+    let here = backends_of(OS);
+    if here.contains(&backend) {
+        return Ok(());
+    }
+    let names: Vec<String> = here.iter().map(ToString::to_string).collect();
+    let hint = format!("this system builds for {}", names.join(" and "));
+    Err(Failure::new(Exit::Usage, format!("a build for {backend} cannot be made on {OS}"), Some(hint)))
+}
+
+#[derive(Serialize)]
+struct BuildDocument {
+    build: String,
+    digest: String,
+    program: String,
+    program_sha256: String,
+    clean: bool,
+    reused: bool,
+    /// Whether earlier clean builds of the same recipe made the same program; absent without any.
+    reproduced: Option<bool>,
+    twins: Vec<TwinEntry>,
+    inputs: Value,
+    log: Value,
+}
+
+#[derive(Serialize)]
+struct TwinEntry {
+    folder: String,
+    program_sha256: String,
+}
+
+impl BuildDocument {
+    fn new(artifact: &Artifact, clean: Option<&CleanBuild>) -> Self {
+        let log = &artifact.provenance.log;
+        let twins: Vec<TwinEntry> = clean
+            .map_or(&[][..], |clean| &clean.twins)
+            .iter()
+            .map(|twin| TwinEntry {
+                folder: twin.folder.display().to_string(),
+                program_sha256: twin.program_sha256.clone(),
+            })
+            .collect();
+        let reproduced =
+            clean.filter(|clean| !clean.twins.is_empty()).map(|clean| clean.unlike().next().is_none());
+        Self {
+            build: artifact.name.clone(),
+            digest: artifact.provenance.digest.clone(),
+            program: artifact.program.display().to_string(),
+            program_sha256: log["program_sha256"].as_str().unwrap_or_default().to_owned(),
+            clean: clean.is_some(),
+            reused: log["reused"].as_bool().unwrap_or_default(),
+            reproduced,
+            twins,
+            inputs: artifact.provenance.inputs.clone(),
+            log: log.clone(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, value: &str| writeln!(text, "{name:<9} {value}").expect("text grows");
+        row("build", &self.build);
+        row("digest", &self.digest);
+        row("program", &self.program);
+        row("sha-256", &self.program_sha256);
+        let mlx = &self.inputs["mlx"];
+        let word = |key: &str| mlx[key].as_str().unwrap_or_default();
+        row("mlx", &format!("{} {}, library {}", word("package"), word("version"), word("library_sha256")));
+        for source in self.inputs["sources"].as_array().into_iter().flatten() {
+            let word = |key: &str| source[key].as_str().unwrap_or_default();
+            let patches = match source["patches"].as_array().map_or(0, Vec::len) {
+                0 => "as released".to_owned(),
+                1 => "one patch".to_owned(),
+                n => format!("{n} patches"),
+            };
+            row("crate", &format!("{} {}, {patches}", word("crate"), word("version")));
+        }
+        row("how", &self.how());
+        for twin in &self.twins {
+            let same = if twin.program_sha256 == self.program_sha256 { "the same" } else { "ANOTHER" };
+            row("compared", &format!("{same} program as in {}", twin.folder));
+        }
+        text
+    }
+
+    fn how(&self) -> String {
+        match (self.clean, self.reused) {
+            (_, true) => "found by its digest; nothing was compiled".to_owned(),
+            (false, false) => format!("compiled in {}, dependencies shared with other builds", self.took()),
+            (true, false) => format!(
+                "compiled in {}, nothing reused: {} crates unpacked, checked against the lock, no network",
+                self.took(),
+                self.log["crates_unpacked"]
+            ),
+        }
+    }
+
+    fn took(&self) -> String {
+        format!("{:.0} s", self.log["compile_s"].as_f64().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::build::{Provenance, Twin};
+    use serde_json::json;
+
+    use super::*;
+
+    fn clean(twins: &[&str]) -> CleanBuild {
+        let inputs = json!({
+            "mlx": {"package": "mlx-cpu", "version": "0.31.2", "library_sha256": "1b"},
+            "sources": [
+                {"crate": "safemlx", "version": "0.1.3", "patches": [{}]},
+                {"crate": "safemlx-lm", "version": "0.4.1", "patches": []},
+            ],
+        });
+        let log = json!({"program_sha256": "aa", "compile_s": 300.4, "reused": false, "crates_unpacked": 90});
+        let provenance = Provenance { digest: "d1".into(), inputs, log };
+        let artifact = Artifact {
+            name: "patched".into(),
+            program: "/w/regraft-runner".into(),
+            args: vec![],
+            env: std::collections::BTreeMap::new(),
+            provenance,
+        };
+        let twin = |sha256: &&str| Twin { folder: "/w/before".into(), program_sha256: (*sha256).to_owned() };
+        CleanBuild {
+            artifact,
+            folder: "/w".into(),
+            program_sha256: "aa".into(),
+            twins: twins.iter().map(twin).collect(),
+        }
+    }
+
+    #[test]
+    fn a_clean_build_says_what_it_is_made_of_and_whether_it_repeats_an_earlier_one() {
+        let clean = clean(&["aa", "bb"]);
+        let document = BuildDocument::new(&clean.artifact, Some(&clean));
+        assert_eq!(document.reproduced, Some(false));
+        insta::assert_snapshot!(document.text(), @"
+        build     patched
+        digest    d1
+        program   /w/regraft-runner
+        sha-256   aa
+        mlx       mlx-cpu 0.31.2, library 1b
+        crate     safemlx 0.1.3, one patch
+        crate     safemlx-lm 0.4.1, as released
+        how       compiled in 300 s, nothing reused: 90 crates unpacked, checked against the lock, no network
+        compared  the same program as in /w/before
+        compared  ANOTHER program as in /w/before
+        ");
+    }
+
+    #[test]
+    fn without_an_earlier_build_nothing_is_said_about_repeating() {
+        let first = clean(&[]);
+        assert_eq!(BuildDocument::new(&first.artifact, Some(&first)).reproduced, None);
+        let second = clean(&["aa"]);
+        assert_eq!(BuildDocument::new(&second.artifact, Some(&second)).reproduced, Some(true));
+    }
+}
