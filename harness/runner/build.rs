@@ -9,6 +9,9 @@ const LIB_DIR: &str = "REGRAFT_MLX_LIB_DIR";
 /// Where the program looks for the library, if not in that folder: `$ORIGIN/…` makes it independent of its place.
 const RPATH: &str = "REGRAFT_MLX_RPATH";
 
+/// A folder in which the linker looks before its own ones.
+const LINK_DIR: &str = "REGRAFT_LINK_DIR";
+
 fn main() -> ExitCode {
     match link_mlx().and_then(|()| export_engine_version()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -22,6 +25,10 @@ fn main() -> ExitCode {
 fn link_mlx() -> Result<(), String> {
     println!("cargo:rerun-if-env-changed={LIB_DIR}");
     println!("cargo:rerun-if-env-changed={RPATH}");
+    println!("cargo:rerun-if-env-changed={LINK_DIR}");
+    if let Ok(dir) = env::var(LINK_DIR) {
+        println!("cargo:rustc-link-search=native={dir}");
+    }
     let dir = PathBuf::from(env::var_os(LIB_DIR).ok_or(format!(
         "cannot link MLX: {LIB_DIR} is not set\n  hint: set it to the folder with libmlx.so or libmlx.dylib, in a \
          wheel `mlx/lib`"

@@ -16,6 +16,7 @@ use crate::{
     build::{
         artifact::{Artifact, Provenance},
         compile::{self, BuildError, Ingredients, PROGRAM, Purpose, RECORD},
+        git,
         layout::Layout,
         provision::{MlxWheel, Toolbox},
         recipe::{self, CratePlan},
@@ -29,6 +30,9 @@ use crate::{
 
 /// What the folder of a clean build is called in the program, whatever it is called on the disk.
 const CALLED: &str = "/regraft";
+
+/// The folder of the scratch package that holds the files of a git revision.
+const REVISION: &str = "revision";
 
 /// A proxy that nothing answers at (the discard port): whatever asks for the network in spite of all fails at once.
 const NO_PROXY_ANSWERS: &str = "http://127.0.0.1:9";
@@ -79,7 +83,7 @@ pub fn build_clean(
     // The library is unpacked into this folder, too.
     let inside = Layout { work: folder.clone(), ..layout.clone() };
     let Ingredients { mlx, crates, toolchain } = compile::ingredients(spec, &inside, toolbox, sink)?;
-    let own = compile::own_sources(layout)?;
+    let own = compile::own_sources(spec, layout)?;
     let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
     let digest = recipe::build_digest(&inputs);
 
@@ -88,17 +92,22 @@ pub fn build_clean(
         sink,
         "crates",
         |count: &usize| format!("{count} unpacked, all as the lock says"),
-        || unpack_all(&crates, layout, &inside, &room.vendor()),
+        || unpack_all(spec, &crates, layout, &inside, &room.vendor()),
     )?;
-    let sources: Vec<(CratePlan, PathBuf)> =
-        crates.iter().map(|plan| (plan.clone(), room.vendor().join(vendored_name(plan)))).collect();
-    compile::check_mlx_version(spec, &mlx, &sources)?;
     let package = step(
         sink,
         "scratch copy",
         |_: &PathBuf| "made".to_owned(),
-        || compile::scratch_copy(&folder, &[], layout),
+        || scratch_copy(spec, &folder, &crates, (layout, &inside), sink),
     )?;
+    let sources: Vec<(CratePlan, PathBuf)> = crates
+        .iter()
+        .map(|plan| match &plan.folder {
+            Some(inner) => (plan.clone(), package.join(REVISION).join(inner)),
+            None => (plan.clone(), room.vendor().join(vendored_name(plan))),
+        })
+        .collect();
+    compile::check_mlx_version(spec, &mlx, &sources)?;
     store::write_whole(&room.config(), room.config_text().as_bytes())?;
     let mut command = compile::cargo_on(spec, &package, &mlx, &inside, toolbox, &toolchain, Purpose::Build)?;
     command.invocation = room.shut(command.invocation, &mlx, |name| env::var(name).ok());
@@ -128,6 +137,28 @@ pub fn build_clean(
     phase.finish();
     let artifact = compile::artifact(spec, &folder, toolbox, Provenance { digest, inputs, log });
     Ok(CleanBuild { artifact, folder, program_sha256, twins })
+}
+
+/// The runner's package, with the files of the build's git revision inside it: cargo names local packages by where they lie
+/// from there, which is the same in every clean build.
+fn scratch_copy(
+    spec: &BuildSpec,
+    folder: &Path,
+    crates: &[CratePlan],
+    (layout, inside): (&Layout, &Layout),
+    sink: &dyn EventSink,
+) -> Result<PathBuf, BuildError> {
+    let copies: Vec<(CratePlan, PathBuf)> = match &spec.git {
+        Some(_) => compile::of_revision(crates, Path::new(REVISION)).collect(),
+        None => Vec::new(),
+    };
+    let package = compile::scratch_copy(spec, folder, &copies, layout)?;
+    if let Some(source) = &spec.git {
+        let files = package.join(REVISION);
+        fs::create_dir_all(&files).map_err(StoreError::at("make", &files))?;
+        git::unpack(source, inside, &files, sink)?;
+    }
+    Ok(package)
 }
 
 /// A folder that was not there before: the build's name, the time, and a number where that is taken.
@@ -167,13 +198,18 @@ fn vendored_name(plan: &CratePlan) -> String {
 /// Unpacks every crate that the runner's lock names, patched where the build says so, and counts them. Only here the
 /// network may be asked, for files that cargo's cache lacks.
 fn unpack_all(
+    spec: &BuildSpec,
     crates: &[CratePlan],
     layout: &Layout,
     inside: &Layout,
     vendor: &Path,
 ) -> Result<usize, BuildError> {
     cargo::fetch(&layout.runner().join("Cargo.toml"), &inside.log("fetch")).map_err(BuildError::Fetch)?;
-    let plans = every_crate(compile::runner_lock(layout)?, crates);
+    let lock = match &spec.git {
+        Some(source) => git::lock_file(source, layout),
+        None => layout.runner().join("Cargo.lock"),
+    };
+    let plans = every_crate(compile::locked_by(&lock)?, crates);
     for plan in &plans {
         let folder = vendor.join(vendored_name(plan));
         fs::create_dir_all(&folder).map_err(StoreError::at("make", &folder))?;
@@ -191,9 +227,9 @@ fn every_crate(locked: Vec<cargo::LockedPackage>, crates: &[CratePlan]) -> Vec<C
         let own = crates.iter().find(|plan| plan.name == package.name && plan.version == package.version);
         let plain = || {
             let cargo::LockedPackage { name, version, checksum } = package;
-            checksum.map(|sha256| CratePlan { name, version, sha256, patches: Vec::new() })
+            checksum.map(|sha256| CratePlan { name, version, sha256, folder: None, patches: Vec::new() })
         };
-        own.cloned().or_else(plain)
+        own.filter(|plan| plan.folder.is_none()).cloned().or_else(plain)
     };
     locked.into_iter().filter_map(plan).collect()
 }
@@ -347,6 +383,7 @@ mod tests {
             name: "b".into(),
             version: "1.0.0".into(),
             sha256: "bb".into(),
+            folder: None,
             patches: vec![patch],
         };
         let locked = vec![package("a", Some("aa")), package("b", Some("bb")), package("runner", None)];

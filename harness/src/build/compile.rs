@@ -13,6 +13,7 @@ use crate::{
     build::{
         artifact::{Artifact, Provenance},
         digest::{self, sha256_hex},
+        git::{self, GitSourceError},
         layout::Layout,
         provision::{self, MlxWheel, ProvisionError, Toolbox},
         recipe::{self, CratePlan, OwnSources, PatchFile, Toolchain},
@@ -150,6 +151,15 @@ pub enum BuildError {
         #[source]
         source: Box<ApplyError>,
     },
+    /// The files of a git revision are not at hand.
+    #[error("cannot get the crates of `{repository}`")]
+    GitSource {
+        /// The repository.
+        repository: String,
+        /// Why.
+        #[source]
+        source: Box<GitSourceError>,
+    },
     /// The MLX library is another version than the sources were written for.
     #[error(
         "build `{build}` takes the MLX library {wheel}, and the mlx-c in {package} is written for MLX {expected}"
@@ -216,6 +226,9 @@ impl BuildError {
             }
             Self::Unpack { .. } => "delete the file from cargo's cache and run the same command again",
             Self::Patch { source, .. } => return source.hint(),
+            Self::GitSource { .. } => {
+                "check the network, or name a folder with mirrors: `--mirror-root DIR`; other builds do without"
+            }
             Self::MlxMismatch { expected, .. } => {
                 return Some(format!(
                     "set this build's `mlx = {{ wheel = \"{expected}\" }}` in `matrices/builds.toml`"
@@ -250,7 +263,7 @@ pub fn build(
     let started = Instant::now();
     let phase = Phase::start(sink, format!("build {}", spec.name), 4);
     let Ingredients { mlx, crates, toolchain } = ingredients(spec, layout, toolbox, sink)?;
-    let own = own_sources(layout)?;
+    let own = own_sources(spec, layout)?;
     let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
     let digest = recipe::build_digest(&inputs);
     let folder = layout.work.join("builds").join(&digest[..16]);
@@ -273,14 +286,14 @@ pub fn build(
         |(copies, reused): &(Vec<(CratePlan, PathBuf)>, usize)| {
             format!("{} patched, {reused} cached", copies.len() - reused)
         },
-        || patched_sources(&crates, layout),
+        || patched_sources(spec, &crates, layout, sink),
     )?;
     check_mlx_version(spec, &mlx, &copies)?;
     let package = step(
         sink,
         "scratch copy",
         |_: &PathBuf| "made".to_owned(),
-        || scratch_copy(&folder, &copies, layout),
+        || scratch_copy(spec, &folder, &copies, layout),
     )?;
     let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, Purpose::Build)?;
     let compiled = run_cargo(spec, &command, format!("compile {}", spec.name), sink)?;
@@ -344,15 +357,14 @@ pub(super) fn read_text(path: &Path) -> Result<String, BuildError> {
     fs::read_to_string(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
 
-/// The packages of the runner's lock.
-pub(super) fn runner_lock(layout: &Layout) -> Result<Vec<LockedPackage>, BuildError> {
-    let path = layout.runner().join("Cargo.lock");
-    cargo::locked_packages(&read_text(&path)?)
-        .map_err(|source| BuildError::Lock { path, source: Box::new(source) })
+/// The packages of a lock.
+pub(super) fn locked_by(path: &Path) -> Result<Vec<LockedPackage>, BuildError> {
+    cargo::locked_packages(&read_text(path)?)
+        .map_err(|source| BuildError::Lock { path: path.to_owned(), source: Box::new(source) })
 }
 
 fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, BuildError> {
-    let locked = runner_lock(layout)?;
+    let locked = locked_by(&layout.runner().join("Cargo.lock"))?;
     recipe::crate_plans(spec, &locked, |stack| patch_files(&layout.patches().join(stack)))
 }
 
@@ -407,8 +419,9 @@ fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
     })
 }
 
-pub(super) fn own_sources(layout: &Layout) -> Result<OwnSources, BuildError> {
+pub(super) fn own_sources(spec: &BuildSpec, layout: &Layout) -> Result<OwnSources, BuildError> {
     let (runner, protocol) = (layout.runner(), layout.protocol());
+    let lock = spec.git.as_ref().map(|source| git::lock_file(source, layout));
     let unread = |path: &Path| {
         let path = path.to_owned();
         move |source| BuildError::Read { path, source }
@@ -416,19 +429,27 @@ pub(super) fn own_sources(layout: &Layout) -> Result<OwnSources, BuildError> {
     Ok(OwnSources {
         runner_sha256: digest::folder_digest(&runner, &NOT_BUILT).map_err(unread(&runner))?,
         protocol_sha256: archive::file_sha256(&protocol).map_err(unread(&protocol))?,
+        lock_sha256: lock.map(|lock| archive::file_sha256(&lock).map_err(unread(&lock))).transpose()?,
     })
 }
 
-/// The patched copy of every crate that has patches, with the number of those that were there already.
+/// The copy of every crate that has patches or comes from a git revision, with the number of those that were there already.
 fn patched_sources(
+    spec: &BuildSpec,
     crates: &[CratePlan],
     layout: &Layout,
+    sink: &dyn EventSink,
 ) -> Result<(Vec<(CratePlan, PathBuf)>, usize), BuildError> {
     let home = layout.work.join("sources");
     store::clear_leftovers(&home)?;
     cargo::fetch(&layout.runner().join("Cargo.toml"), &layout.log("fetch")).map_err(BuildError::Fetch)?;
     let mut copies = Vec::new();
     let mut reused = 0;
+    if let Some(source) = &spec.git {
+        let checkout = git::checkout(source, layout, sink)?;
+        copies.extend(of_revision(crates, &checkout));
+        reused += copies.len();
+    }
     for plan in crates.iter().filter(|c| !c.patches.is_empty()) {
         let folder = home.join(plan.folder_name());
         let made = store::folder_once(&folder, |staging| patched_copy(plan, staging))?;
@@ -436,6 +457,14 @@ fn patched_sources(
         copies.push((plan.clone(), folder));
     }
     Ok((copies, reused))
+}
+
+/// The crates that a git revision's files hold.
+pub(super) fn of_revision<'c>(
+    crates: &'c [CratePlan],
+    checkout: &'c Path,
+) -> impl Iterator<Item = (CratePlan, PathBuf)> + 'c {
+    crates.iter().filter_map(|plan| Some((plan.clone(), checkout.join(plan.folder.as_ref()?))))
 }
 
 /// Unpacks a crate whose file has the hash that the lock names, and applies its patches.
@@ -492,6 +521,7 @@ pub(super) fn check_mlx_version(
 
 /// Copies the runner and the protocol in their relative places, with manifest and lock changed for the patched copies.
 pub(super) fn scratch_copy(
+    spec: &BuildSpec,
     folder: &Path,
     copies: &[(CratePlan, PathBuf)],
     layout: &Layout,
@@ -518,7 +548,9 @@ pub(super) fn scratch_copy(
     let lock = package.join("Cargo.lock");
     let replaced: Vec<(&str, &str)> =
         copies.iter().map(|(p, _)| (p.name.as_str(), p.version.as_str())).collect();
-    let text = cargo::lock_with_path_packages(&read_text(&lock)?, &replaced);
+    // A revision's crates need other packages than the released ones; its lock knows them as local already.
+    let locked = spec.git.as_ref().map_or_else(|| lock.clone(), |source| git::lock_file(source, layout));
+    let text = cargo::lock_with_path_packages(&read_text(&locked)?, &replaced);
     store::write_whole(&lock, text.as_bytes())?;
     Ok(package)
 }
@@ -549,9 +581,9 @@ pub fn check_runner(
     let phase = Phase::start(sink, format!("check the runner of {}", spec.name), 3);
     let Ingredients { mlx, crates, toolchain } = ingredients(spec, layout, toolbox, sink)?;
     let _lock = wait_for_other_builds(layout, sink)?;
-    let (copies, _) = patched_sources(&crates, layout)?;
+    let (copies, _) = patched_sources(spec, &crates, layout, sink)?;
     check_mlx_version(spec, &mlx, &copies)?;
-    let package = scratch_copy(&layout.work.join("checks").join(&spec.name), &copies, layout)?;
+    let package = scratch_copy(spec, &layout.work.join("checks").join(&spec.name), &copies, layout)?;
     for (name, purpose) in [("lints", Purpose::Lint), ("tests", Purpose::Test)] {
         let command = cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, purpose)?;
         run_cargo(spec, &command, format!("{name} of the runner"), sink)?;
@@ -663,6 +695,7 @@ pub(super) fn cargo_on(
     let set = format!("{cmake_text}\n{}\n{toolchain:?}", toolbox.bin().display());
     let target = layout.work.join("cargo").join(&sha256_hex(set.as_bytes())[..16]);
     let inherited = env::var_os("PATH").unwrap_or_default();
+    let empty = empty_libraries(layout)?;
     let path = env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited)))
         .unwrap_or(inherited);
     let (words, tail) = purpose.words();
@@ -677,8 +710,22 @@ pub(super) fn cargo_on(
         .env("CMAKE_TOOLCHAIN_FILE", &cmake_file)
         .env("CMAKE_GENERATOR", "Ninja")
         .env("REGRAFT_MLX_LIB_DIR", mlx.lib_dir())
+        .env("REGRAFT_LINK_DIR", empty)
         .log(layout.log(&format!("{}-{}", purpose.name(), spec.name)));
     Ok(CargoCommand { invocation, output: target.join("release").join(PROGRAM) })
+}
+
+/// A folder with empty archives for libraries that crates of a git revision name to the linker on Linux, and whose functions
+/// only MLX calls: the official library brings its own.
+fn empty_libraries(layout: &Layout) -> Result<PathBuf, StoreError> {
+    let folder = layout.work.join("empty-libraries");
+    for name in ["liblapack.a", "libblas.a"] {
+        let path = folder.join(name);
+        if !path.is_file() {
+            store::write_whole(&path, b"!<arch>\n")?;
+        }
+    }
+    Ok(folder)
 }
 
 fn looks_offline(stderr: &str) -> bool {
@@ -768,12 +815,14 @@ mod tests {
             summary: String::new(),
             dialect: "safemlx-lm-0.4".into(),
             mlx: MlxSource::Wheel("0.32.0".into()),
+            git: None,
             crates: std::collections::BTreeMap::new(),
         };
         let plan = CratePlan {
             name: "safemlx-sys".into(),
             version: "0.1.3".into(),
             sha256: String::new(),
+            folder: None,
             patches: vec![],
         };
         let error = check_mlx_version(&spec, &mlx, &[(plan, dir.path().join("sys"))]).unwrap_err();

@@ -252,6 +252,7 @@ mod tests {
             root: dir.path().to_owned(),
             work: dir.path().join("target/regraft"),
             cache: dir.path().join("cache"),
+            mirrors: None,
         };
         let reports = diagnose(&layout);
         let cmake = reports.iter().find(|r| r.name == "cmake").unwrap();

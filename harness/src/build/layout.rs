@@ -13,6 +13,8 @@ pub struct Layout {
     pub work: PathBuf,
     /// Downloads, shared by all checkouts of a user.
     pub cache: PathBuf,
+    /// Where repositories are read from instead of the network, for builds of git revisions.
+    pub mirrors: Option<PathBuf>,
 }
 
 impl Layout {
@@ -21,7 +23,7 @@ impl Layout {
     pub fn of_repository(root: &Path) -> Self {
         let work = root.join("target/regraft");
         let cache = host::cache_dir(&work.join("cache"));
-        Self { root: root.to_owned(), work, cache }
+        Self { root: root.to_owned(), work, cache, mirrors: None }
     }
 
     /// The hashed locks and the sources of the BLAS forwarder.

@@ -6,6 +6,7 @@ pub mod clean;
 pub mod compile;
 pub mod digest;
 pub mod doctor;
+pub mod git;
 pub mod layout;
 pub mod metallib;
 pub mod provision;
@@ -14,6 +15,7 @@ pub mod reference;
 pub mod requirements;
 mod steps;
 pub mod store;
+pub mod symbols;
 
 pub use artifact::{Artifact, Provenance};
 pub use clean::{CleanBuild, Twin, build_clean};

@@ -33,8 +33,11 @@ pub struct CratePlan {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The SHA-256 of its `.crate` file, in hexadecimal, as the runner's lock has it.
+    /// The SHA-256 of its `.crate` file, in hexadecimal, as the runner's lock has it; empty for a crate of a git revision,
+    /// which its commit identifies.
     pub sha256: String,
+    /// The folder of the build's git revision that holds it.
+    pub folder: Option<String>,
     /// The patches on it, in order; without any it comes from the registry as it is.
     pub patches: Vec<PatchFile>,
 }
@@ -78,6 +81,8 @@ pub struct OwnSources {
     pub runner_sha256: String,
     /// The engine protocol.
     pub protocol_sha256: String,
+    /// The lock that goes with the build's git revision.
+    pub lock_sha256: Option<String>,
 }
 
 /// The crates of `spec`, checked against the runner's lock; `patches` gives the files of a stack by its folder's name.
@@ -87,6 +92,10 @@ pub fn crate_plans(
     patches: impl Fn(&str) -> Result<Vec<PatchFile>, BuildError>,
 ) -> Result<Vec<CratePlan>, BuildError> {
     let plan = |(name, source): (&String, &crate::config::spec::CrateSource)| {
+        if source.folder.is_some() {
+            let (name, version, folder) = (name.clone(), source.version.clone(), source.folder.clone());
+            return Ok(CratePlan { name, version, sha256: String::new(), folder, patches: Vec::new() });
+        }
         let of_name = || locked.iter().filter(|p| p.name == *name);
         let package =
             of_name().find(|p| p.version == source.version).ok_or_else(|| BuildError::NotLocked {
@@ -101,8 +110,10 @@ pub fn crate_plans(
             version: source.version.clone(),
             locked: vec!["a path".to_owned()],
         })?;
-        let patches = source.patches.as_deref().map_or_else(|| Ok(Vec::new()), &patches)?;
-        Ok(CratePlan { name: name.clone(), version: source.version.clone(), sha256, patches })
+        let mut patches = source.patches.as_deref().map_or_else(|| Ok(Vec::new()), &patches)?;
+        patches.retain(|patch| !source.leave_out.contains(&patch.name));
+        let (name, version) = (name.clone(), source.version.clone());
+        Ok(CratePlan { name, version, sha256, folder: None, patches })
     };
     spec.crates.iter().map(plan).collect()
 }
@@ -121,12 +132,16 @@ pub fn inputs(
     toolchain: &Toolchain,
 ) -> Value {
     let patch = |p: &PatchFile| json!({"name": p.name, "sha256": p.sha256});
-    let source = |c: &CratePlan| {
-        json!({
+    let source = |c: &CratePlan| match &c.folder {
+        Some(folder) => json!({"crate": c.name, "version": c.version, "folder": folder}),
+        None => json!({
             "crate": c.name, "version": c.version, "sha256": c.sha256,
             "patches": c.patches.iter().map(patch).collect::<Vec<_>>(),
-        })
+        }),
     };
+    let git = spec.git.as_ref().map(|git| {
+        json!({"repository": git.repository, "commit": git.commit.to_string(), "lock_sha256": own.lock_sha256})
+    });
     let flags: serde_json::Map<String, Value> =
         toolchain.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     json!({
@@ -135,6 +150,7 @@ pub fn inputs(
         "feature": feature(&spec.dialect),
         "profile": "release",
         "target": toolchain.target,
+        "git": git,
         "sources": crates.iter().map(source).collect::<Vec<_>>(),
         "mlx": {
             "package": mlx.package, "version": mlx.version, "wheel": mlx.wheel, "wheel_sha256": mlx.wheel_sha256,
@@ -208,18 +224,21 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::spec::{CrateSource, MlxSource};
+    use crate::config::spec::{CrateSource, GitSource, MlxSource};
 
     fn spec() -> BuildSpec {
         let source = |version: &str, patches: Option<&str>| CrateSource {
             version: version.into(),
+            folder: None,
             patches: patches.map(str::to_owned),
+            leave_out: Vec::new(),
         };
         BuildSpec {
             name: "demo".into(),
             summary: "a build".into(),
             dialect: "safemlx-lm-0.4".into(),
             mlx: MlxSource::Wheel("0.31.2".into()),
+            git: None,
             crates: BTreeMap::from([
                 ("safemlx".to_owned(), source("0.1.3", Some("safemlx"))),
                 ("safemlx-lm".to_owned(), source("0.4.1", None)),
@@ -253,7 +272,7 @@ mod tests {
     }
 
     fn own() -> OwnSources {
-        OwnSources { runner_sha256: "r".into(), protocol_sha256: "p".into() }
+        OwnSources { runner_sha256: "r".into(), protocol_sha256: "p".into(), lock_sha256: None }
     }
 
     fn toolchain() -> Toolchain {
@@ -324,12 +343,39 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_leaves_out_files_of_a_stack_and_is_another_build() {
+        let mut spec = spec();
+        spec.crates.get_mut("safemlx").unwrap().leave_out = vec!["0001-a.patch".into()];
+        let stack = |_: &str| {
+            Ok(vec![patch_file("one"), PatchFile { name: "0002-b.patch".into(), ..patch_file("two") }])
+        };
+        let trial = crate_plans(&spec, &locked(), stack).unwrap();
+        let names: Vec<&str> = trial[0].patches.iter().map(|patch| patch.name.as_str()).collect();
+        assert_eq!(names, ["0002-b.patch"]);
+        let digest = |plans: &[CratePlan]| build_digest(&inputs(&spec, plans, &mlx(), &own(), &toolchain()));
+        assert_ne!(digest(&trial), digest(&crate_plans(&self::spec(), &locked(), stack).unwrap()));
+    }
+
+    #[test]
     fn builds_that_patch_a_crate_alike_share_its_copy() {
         let (a, b) = (&plans()[0], &plans()[0]);
         assert_eq!(a.folder_name(), b.folder_name());
         assert!(a.folder_name().starts_with("safemlx-0.1.3-"));
         let other = CratePlan { patches: vec![patch_file("two")], ..a.clone() };
         assert_ne!(a.folder_name(), other.folder_name());
+    }
+
+    #[test]
+    fn a_crate_of_a_revision_is_identified_by_the_commit_and_not_by_the_lock() {
+        let commit = |digit: &str| digit.repeat(40).parse().unwrap();
+        let git = |digit: &str| GitSource { repository: "https://e.org/o/n".into(), commit: commit(digit) };
+        let mut spec = BuildSpec { git: Some(git("1")), ..spec() };
+        let source = spec.crates.get_mut("safemlx-lm").unwrap();
+        (source.version, source.folder) = ("9.9.9".into(), Some("lm".into()));
+        let plans = crate_plans(&spec, &locked(), |_| Ok(vec![])).unwrap();
+        assert_eq!((plans[1].version.as_str(), plans[1].folder.as_deref()), ("9.9.9", Some("lm")));
+        let digest = |spec: &BuildSpec| build_digest(&inputs(spec, &plans, &mlx(), &own(), &toolchain()));
+        assert_ne!(digest(&spec), digest(&BuildSpec { git: Some(git("2")), ..spec.clone() }));
     }
 
     #[test]

@@ -7,17 +7,19 @@ use toml::Spanned;
 use super::{
     near::suggestion,
     reader::{Document, Keys, Problems, Table},
-    spec::{BuildSpec, CrateSource, MlxSource},
+    spec::{BuildSpec, CrateSource, GitSource, MlxSource},
 };
+use crate::tools::git::{mirror::is_acceptable, tree_path::TreePath};
 
 /// The API dialects that the runner can be compiled for, each with the crates that a build must name for it.
 const DIALECTS: &[(&str, Keys)] =
     &[("safemlx-lm-0.4", Keys::called("crate", "crates", &["safemlx-lm", "safemlx", "safemlx-sys"]))];
 
 const ROOT: Keys = Keys::new(&["build"]);
-const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "crates"]);
+const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "git", "crates"]);
+const GIT: Keys = Keys::new(&["repository", "commit"]);
 const MLX: Keys = Keys::new(&["wheel"]);
-const CRATE: Keys = Keys::new(&["version", "patches"]);
+const CRATE: Keys = Keys::new(&["version", "folder", "patches"]);
 
 /// Reads the text of a builds file; `stacks` are the folders of patch stacks that it may name.
 ///
@@ -76,6 +78,10 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
         DIALECTS.iter().map(|&(name, keys)| (name, (name, keys))).collect();
     let dialect = table.required_word("dialect", &dialects).map(Spanned::into_inner);
     let mlx = table.required_table("mlx", MLX).and_then(|mlx| version(&mlx, "wheel")).map(MlxSource::Wheel);
+    let git = match table.optional_table("git", GIT) {
+        Some(git) => git_source(&git).map(Some),
+        None => (!table.has("git")).then_some(None),
+    };
     // Which crates belong to a build is only known with its dialect.
     let crates = dialect.and_then(|(_, keys)| {
         let crates = table.required_table("crates", keys)?;
@@ -96,7 +102,11 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
                     );
                 }
                 let patches = patches.map(Spanned::into_inner);
-                Some(((*krate).to_owned(), CrateSource { version: version?, patches }))
+                let folder = folder(&table, patches.as_deref(), matches!(git, Some(None)))?;
+                Some((
+                    (*krate).to_owned(),
+                    CrateSource { version: version?, folder, patches, leave_out: Vec::new() },
+                ))
             })
             .collect();
         sources.into_iter().collect::<Option<BTreeMap<_, _>>>()
@@ -106,8 +116,44 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
         summary: summary?.into_inner(),
         dialect: dialect?.0.to_owned(),
         mlx: mlx?,
+        git: git?,
         crates: crates?,
     })
+}
+
+fn git_source(table: &Table<'_, '_>) -> Option<GitSource> {
+    let repository = table.required::<String>("repository")?;
+    if !is_acceptable(repository.get_ref()) {
+        table.problem(
+            repository.span(),
+            format!("{} is no address that git is asked for", quoted(repository.get_ref())),
+        );
+        return None;
+    }
+    let commit = table.required::<String>("commit")?;
+    let Ok(id) = commit.get_ref().parse() else {
+        table.problem(commit.span(), "`commit` must be a full object id of 40 hexadecimal digits");
+        return None;
+    };
+    Some(GitSource { repository: repository.into_inner(), commit: id })
+}
+
+/// The folder of a crate in the build's revision; the outer `None` when it is wrong.
+fn folder(table: &Table<'_, '_>, patches: Option<&str>, no_git: bool) -> Option<Option<String>> {
+    let Some(folder) = table.optional::<String>("folder") else {
+        return (!table.has("folder")).then_some(None);
+    };
+    let problem = if TreePath::new(folder.get_ref().as_bytes()).is_err() {
+        "`folder` must be a path inside the revision"
+    } else if no_git {
+        "`folder` needs the build's `git = { repository = …, commit = … }`"
+    } else if patches.is_some() {
+        "`folder` and `patches` exclude each other: patches are applied to released crates"
+    } else {
+        return Some(Some(folder.into_inner()));
+    };
+    table.problem(folder.span(), problem);
+    None
 }
 
 /// A full version: requirements such as `0.4` or `^0.4.1` would let two runs build different things.
@@ -153,7 +199,12 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
         assert_eq!(builds[0].mlx, MlxSource::Wheel("0.31.2".to_owned()));
         assert_eq!(
             builds[0].crates["safemlx"],
-            CrateSource { version: "0.1.3".to_owned(), patches: Some("safemlx".to_owned()) }
+            CrateSource {
+                version: "0.1.3".to_owned(),
+                folder: None,
+                patches: Some("safemlx".to_owned()),
+                leave_out: Vec::new()
+            }
         );
         assert_eq!(builds[0].crates["safemlx-lm"].patches, None);
     }
@@ -178,6 +229,33 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
         builds.toml:24:11: unknown value `safemlx-lm-0.5` of `dialect`; did you mean `safemlx-lm-0.4`?
         builds.toml:39:46: unknown patch stack "safemlx-sy"; did you mean `safemlx-sys`?
         "#);
+    }
+
+    #[test]
+    fn crates_come_from_a_revision_where_the_build_names_one() {
+        let commit = "4e53c5ecd7cbd91c0dfd0992a3c731ca2c36e9c7";
+        let from_git = |rest: &str| {
+            let git =
+                format!("git = {{ repository = \"https://example.org/o/n\", commit = \"{commit}\" }}\n");
+            PUBLISHED.replace("[build.crates]\n", &(git + "[build.crates]\n")).replace(
+                "{ version = \"0.4.1\" }",
+                &format!("{{ version = \"0.4.1\", folder = \"lm\"{rest} }}"),
+            )
+        };
+        let builds = parse_builds("builds.toml", &from_git(""), STACKS).unwrap();
+        assert_eq!(builds[0].git.as_ref().unwrap().commit.to_string(), commit);
+        assert_eq!(builds[0].crates["safemlx-lm"].folder.as_deref(), Some("lm"));
+        let refused = |text: &str| parse_builds("builds.toml", text, STACKS).unwrap_err().to_string();
+        for (text, expected) in [
+            (from_git(", patches = \"safemlx-lm\""), "exclude each other"),
+            (from_git("").replace("\"lm\"", "\"../lm\""), "inside the revision"),
+            (from_git("").replace(commit, "4e53c5e"), "40 hexadecimal"),
+            (from_git("").replace("https://example.org/o/n", "ext::sh -c x"), "no address"),
+            (PUBLISHED.replace("\"0.4.1\"", "\"0.4.1\", folder = \"lm\""), "needs the build's `git"),
+        ] {
+            let problems = refused(&text);
+            assert!(problems.contains(expected), "{expected} is missing in\n{problems}");
+        }
     }
 
     #[test]

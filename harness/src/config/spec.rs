@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     engine::protocol::Precision,
     matrix::cell::{Backend, CellId, Probe},
+    tools::git::ids::CommitId,
 };
 
 /// One `[[build]]` of `matrices/builds.toml`: a recipe for an engine.
@@ -20,6 +21,9 @@ pub struct BuildSpec {
     pub dialect: String,
     /// Where MLX itself comes from.
     pub mlx: MlxSource,
+    /// The revision that crates with a `folder` come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
     /// Where each crate that the runner pins comes from, by crate name.
     pub crates: BTreeMap<String, CrateSource>,
 }
@@ -32,13 +36,28 @@ pub enum MlxSource {
     Wheel(String),
 }
 
+/// A revision of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitSource {
+    /// Its address.
+    pub repository: String,
+    /// The commit.
+    pub commit: CommitId,
+}
+
 /// Where one crate comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrateSource {
-    /// The exact version in the crates registry.
+    /// The exact version in the crates registry, or that the git revision states.
     pub version: String,
+    /// The folder of the build's git revision that holds it; from the registry when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
     /// The folder below `patches/` whose stack is applied to it, if any.
     pub patches: Option<String>,
+    /// Files of that stack that are left out: what a drop trial builds without. No configuration file says this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leave_out: Vec<String>,
 }
 
 /// One `[[model]]` of a matrix.

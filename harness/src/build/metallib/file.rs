@@ -96,7 +96,7 @@ impl LibraryFile {
 
 /// Maps a file for reading.
 #[allow(unsafe_code)]
-fn map(file: &File) -> std::io::Result<Mmap> {
+pub(in crate::build) fn map(file: &File) -> std::io::Result<Mmap> {
     // SAFETY: the map is private and read-only, and all access goes through bounds-checked slices. What remains is another
     // process that changes or truncates the file meanwhile: the same as with any mapped input, such a run ends with wrong
     // hashes or is killed by the system, and writes nothing.

@@ -33,7 +33,7 @@ pub mod audit;
 pub mod bitcode;
 pub mod diff;
 pub mod family;
-mod file;
+pub(in crate::build) mod file;
 pub mod identify;
 mod inventory;
 pub mod parse;

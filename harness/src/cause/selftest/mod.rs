@@ -576,7 +576,7 @@ mod tests {
     }
 
     fn missed_texts(without: &[Tier]) -> Vec<&'static str> {
-        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into() };
+        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into(), mirrors: None };
         let request = request(&layout, without.to_vec());
         let tiers = Tiers::without(without);
         texts::FAULTS
@@ -589,7 +589,7 @@ mod tests {
     #[test]
     fn broken_texts_are_seen_and_clean_ones_are_not() {
         assert_eq!(missed_texts(&[]), [""; 0]);
-        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into() };
+        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into(), mirrors: None };
         let request = request(&layout, vec![]);
         for kind in &CLEAN {
             let score = score_clean(kind, &request, &Tiers::all());
@@ -607,7 +607,7 @@ mod tests {
 
     #[test]
     fn a_kind_that_there_is_not_is_refused_with_those_that_there_are() {
-        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into() };
+        let layout = Layout { root: ".".into(), work: ".".into(), cache: ".".into(), mirrors: None };
         for part in ["nosuch", "salad"] {
             let request = SelftestRequest { only: Some(part.to_owned()), ..request(&layout, vec![]) };
             let error = run(&request, &crate::event::Silent).unwrap_err();

@@ -1,0 +1,154 @@
+//! The crates of a build that come from a git revision: the commit's files, unpacked below `target/regraft/sources`, and the
+//! lock that goes with them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    build::{
+        compile::BuildError,
+        layout::Layout,
+        store::{self, StoreError},
+    },
+    config::spec::GitSource,
+    event::{Event, EventSink},
+    tools::{
+        archive,
+        git::{
+            export, mirror,
+            mirror::MirrorError,
+            store::{Store, StoreError as ObjectsError},
+        },
+        process::ProcessError,
+    },
+};
+
+/// How many digits of a commit's id name its files.
+const NAMED_BY: usize = 9;
+
+/// Why the files of a git revision are not at hand.
+#[derive(Debug, thiserror::Error)]
+pub enum GitSourceError {
+    /// The repository cannot be reached.
+    #[error(transparent)]
+    Mirror(#[from] MirrorError),
+    /// The objects cannot be read.
+    #[error(transparent)]
+    Store(#[from] ObjectsError),
+    /// The repository does not hold the commit.
+    #[error("`{repository}` does not hold the commit {commit}")]
+    NoCommit {
+        /// The repository.
+        repository: String,
+        /// The commit.
+        commit: String,
+    },
+    /// Git cannot write the files.
+    #[error("cannot read the files of the commit")]
+    Archive(#[from] ProcessError),
+}
+
+/// The lock that a build of this revision is made with: what the revision's crates need differs from what the released
+/// ones need.
+pub fn lock_file(source: &GitSource, layout: &Layout) -> PathBuf {
+    layout.provision().join(format!("runner-{}.lock", short(source)))
+}
+
+/// The folder with the commit's files, fetched and unpacked once.
+///
+/// # Errors
+/// When neither a mirror nor the network has the commit, or it cannot be unpacked.
+pub fn checkout(source: &GitSource, layout: &Layout, sink: &dyn EventSink) -> Result<PathBuf, BuildError> {
+    let folder = layout.work.join("sources").join(format!("git-{}", short(source)));
+    store::folder_once::<BuildError>(&folder, |staging| unpack(source, layout, staging, sink))?;
+    Ok(folder)
+}
+
+/// Unpacks the commit's files into an empty folder.
+///
+/// # Errors
+/// As for [`checkout`].
+pub fn unpack(
+    source: &GitSource,
+    layout: &Layout,
+    target: &Path,
+    sink: &dyn EventSink,
+) -> Result<(), BuildError> {
+    let failed = |error: GitSourceError| BuildError::GitSource {
+        repository: source.repository.clone(),
+        source: Box::new(error),
+    };
+    let bytes = archived(source, layout, sink).map_err(failed)?;
+    let file = layout.work.join("sources").join(format!("git-{}.tar.gz", short(source)));
+    store::write_whole(&file, &bytes)?;
+    let unpacked = archive::unpack_crate(&file, target).map_err(|error| BuildError::Unpack {
+        package: source.repository.clone(),
+        version: source.commit.short(),
+        source: Box::new(error),
+    });
+    fs::remove_file(&file).map_err(StoreError::at("clear away", &file))?;
+    unpacked
+}
+
+fn archived(source: &GitSource, layout: &Layout, sink: &dyn EventSink) -> Result<Vec<u8>, GitSourceError> {
+    let home = layout.root.join("target/regraft/git");
+    let name = mirror::owner_and_name(&source.repository)
+        .ok_or_else(|| MirrorError::Address(source.repository.clone()))?
+        .replace('/', "+");
+    let store = match &layout.mirrors {
+        Some(mirrors) => {
+            let mirror = mirror::find_mirror(mirrors, &source.repository)?;
+            Store::open(&home.join(format!("{name}.borrowed.git")), &[mirror])?
+        }
+        None => {
+            let store = Store::open(&home.join(format!("{name}.git")), &[])?;
+            if !store.has(source.commit) {
+                sink.emit(Event::Note(format!("fetching {}", source.repository)));
+                mirror::fetch(&store, "upstream", &source.repository)?;
+            }
+            store
+        }
+    };
+    if !store.has(source.commit) {
+        let (repository, commit) = (source.repository.clone(), source.commit.to_string());
+        return Err(GitSourceError::NoCommit { repository, commit });
+    }
+    Ok(export::tar_gz(&store, source.commit, "source")?)
+}
+
+fn short(source: &GitSource) -> String {
+    source.commit.to_string()[..NAMED_BY].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::Silent, tools::git::fixture::ForkFixture};
+
+    #[test]
+    fn the_files_of_a_commit_are_unpacked_from_a_mirror_and_another_commit_is_refused() {
+        let fixture = ForkFixture::new(&[("a/Cargo.toml", "[package]\n"), ("README", "x\n")]);
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout {
+            root: dir.path().to_owned(),
+            work: dir.path().join("work"),
+            cache: dir.path().join("cache"),
+            mirrors: Some(fixture.mirror_root().to_owned()),
+        };
+        let source = GitSource { repository: "https://example.org/owner/name".into(), commit: fixture.base };
+        let folder = checkout(&source, &layout, &Silent).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("a/Cargo.toml")).unwrap(), "[package]\n");
+        assert_eq!(checkout(&source, &layout, &Silent).unwrap(), folder, "unpacked once");
+
+        let unknown = GitSource { commit: "1".repeat(40).parse().unwrap(), ..source.clone() };
+        let error = checkout(&unknown, &layout, &Silent).unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("does not hold the commit 1111"), "{error}: {cause}");
+        let elsewhere = GitSource { repository: "https://example.org/owner/other".into(), ..source };
+        let error =
+            checkout(&elsewhere, &Layout { work: dir.path().join("w2"), ..layout }, &Silent).unwrap_err();
+        assert!(error.hint().unwrap().contains("--mirror-root"), "{error}");
+    }
+}
