@@ -26,6 +26,7 @@ pub mod supply_chain;
 #[cfg(test)]
 mod tests;
 pub mod tokens;
+pub mod trials;
 pub mod upstream;
 pub mod upstream_fixes;
 
@@ -266,7 +267,8 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             retirement: &retirement,
             history,
         };
-        let (state, recommendation, reason) = recommend::decide(&case);
+        let trial = trials::trial_of(&records.results, &identity.key, step);
+        let (state, recommendation, reason) = trials::weigh(recommend::decide(&case), trial.as_ref());
         let landed = same[at].clone().map_or(contained.landed, |same| vec![same]);
         let left = if landed.is_empty() { Vec::new() } else { contained.left };
         let upstream_branch = match recommendation {
@@ -289,6 +291,7 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             liveness: liveness[at],
             retirement,
             probe,
+            trial,
             cost: Cost { past_conflicts, past_syncs, churn_lines },
             upstream_branch,
         });

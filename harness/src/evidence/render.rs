@@ -333,6 +333,13 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
     if let Some(probe) = &patch.probe {
         facts.push(("probe", vec![format!("{}: {}", probe.what, probe.last)]));
     }
+    if let Some(trial) = &patch.trial {
+        let day = trial.at.get(..10).unwrap_or(&trial.at);
+        let about = if trial.current { "" } else { ", of the patch as it was then" };
+        let mut told = vec![format!("{} ({day}{about}): {}", trial.verdict.sentence(), trial.why)];
+        told.extend(trial.report.as_ref().map(|report| format!("the gate's report: {report}")));
+        facts.push(("trial", told));
+    }
     if let Some(branch) = &patch.upstream_branch {
         facts.push(("for upstream", vec![format!("branch {}, {}", branch.branch, branch.commit.short())]));
     }

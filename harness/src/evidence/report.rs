@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::trials::TrialReport;
 use crate::{
     rebase::sync::{FrontierEntry, NamedCommit, PatchEntry},
     tools::git::ids::CommitId,
@@ -89,6 +90,9 @@ pub struct PatchReport {
     /// The declared proof that its feature still works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<ProbeReport>,
+    /// What became of the last build without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<TrialReport>,
     /// What it costs to carry.
     pub cost: Cost,
     /// The branch in the fork's store on which it stands alone on upstream's head, where it is worth sending there.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::fork::{Condition, PatchSpec, Probe},
     fork::target::Target,
-    rebase::replay::Step,
+    rebase::{outcome::replace_file, replay::Step},
     tools::git::{
         ids::{CommitId, EntryId},
         store::{Entry, MODE_SUBMODULE, Store, StoreError},
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Results that were recorded outside of git: pull requests' states, and what probes, commands and benchmarks gave.
-/// Keys are `pull-request 123`, `probe …`, `passes-without …` and `benchmark …`.
+/// Keys are `pull-request 123`, `probe …`, `passes-without …`, `benchmark …` and `trial …` with a patch's key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recorded(pub BTreeMap<String, RecordedResult>);
 
@@ -37,6 +37,25 @@ pub struct RecordedResult {
     pub result: String,
     /// When, as RFC 3339.
     pub at: String,
+    /// What shows that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The upstream commit that the fork sat on then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitId>,
+    /// Which content of the patch it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// The gate's report, where there was a gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<String>,
+}
+
+impl RecordedResult {
+    /// A result without more than its time.
+    pub fn new(result: impl Into<String>, at: impl Into<String>) -> Self {
+        Self { result: result.into(), at: at.into(), why: None, commit: None, of: None, report: None }
+    }
 }
 
 /// Why recorded results cannot be used.
@@ -45,6 +64,15 @@ pub enum RecordedError {
     /// The file cannot be read.
     #[error("cannot read the recorded results `{}`", .path.display())]
     Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file cannot be written.
+    #[error("cannot write the recorded results `{}`", .path.display())]
+    Unwritable {
         /// The file.
         path: PathBuf,
         /// What the system said.
@@ -66,6 +94,21 @@ impl Recorded {
     /// The file beside a fork's `fork.toml`.
     pub fn file(root: &Path, fork: &str) -> PathBuf {
         root.join("patches").join(fork).join("results.json")
+    }
+
+    /// Puts results into the file, in place of older ones under their keys.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn record(
+        path: &Path,
+        results: impl IntoIterator<Item = (String, RecordedResult)>,
+    ) -> Result<(), RecordedError> {
+        let mut recorded = Self::read(path)?;
+        recorded.0.extend(results);
+        let text = serde_json::to_string_pretty(&recorded).expect("texts are JSON") + "\n";
+        replace_file(path, text.as_bytes())
+            .map_err(|source| RecordedError::Unwritable { path: path.to_owned(), source })
     }
 
     /// Reads the file; none is no results.
@@ -119,12 +162,16 @@ impl<'f> Facts<'f> {
 
     /// The probe's last recorded result.
     pub fn probe(&self, probe: &Probe) -> ProbeReport {
-        let (what, key) = match probe {
-            Probe::Command(words) => (words.join(" "), format!("probe {}", words.join(" "))),
-            Probe::Cell(cell) => (format!("cell {cell}"), format!("probe {cell}")),
+        let what = match probe {
+            Probe::Command(words) => words.join(" "),
+            Probe::Cell(cell) => format!("cell {cell}"),
         };
-        let last = match self.recorded.0.get(&key) {
-            Some(result) => format!("{} ({})", result.result, result.at),
+        let last = match self.recorded.0.get(&probe_key(probe)) {
+            Some(result) => {
+                let on = result.commit.map(|commit| format!(", on {}", commit.short())).unwrap_or_default();
+                let why = result.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+                format!("{} ({}{on}){why}", result.result, result.at)
+            }
             None => "no result is recorded".to_owned(),
         };
         ProbeReport { what, last }
@@ -218,36 +265,30 @@ impl<'f> Facts<'f> {
                 ),
                 None => (Truth::Unknown, "no state is recorded in results.json".to_owned()),
             },
-            Condition::PassesWithout(words) => {
-                match self.recorded.0.get(&format!("passes-without {}", words.join(" "))) {
-                    Some(result) => told(
-                        result.result == "pass",
-                        format!("passed, recorded {}", result.at),
-                        format!("{}, recorded {}", result.result, result.at),
-                    ),
-                    None => (
-                        Truth::Unknown,
-                        "it needs a build without the patch, which no trial has made".to_owned(),
-                    ),
+            Condition::PassesWithout(words) => match self.recorded.0.get(&command_key(words)) {
+                Some(result) => told(
+                    result.result == "pass",
+                    format!("passed, recorded {}", result.at),
+                    format!("{}, recorded {}", result.result, result.at),
+                ),
+                None => {
+                    (Truth::Unknown, "it needs a build without the patch, which no trial has made".to_owned())
                 }
-            }
-            Condition::Benchmark { name, at_least } => {
-                match self.recorded.0.get(&format!("benchmark {name}")) {
-                    Some(result) => match result.result.parse::<f64>() {
-                        Ok(figure) => {
-                            let why = format!("{figure}, recorded {}", result.at);
-                            told(figure >= *at_least, why.clone(), why)
-                        }
-                        Err(_) => {
-                            (Truth::Unknown, format!("the recorded result `{}` is no figure", result.result))
-                        }
-                    },
-                    None => (
-                        Truth::Unknown,
-                        "it needs a build without the patch, which no trial has made".to_owned(),
-                    ),
+            },
+            Condition::Benchmark { name, at_least } => match self.recorded.0.get(&benchmark_key(name)) {
+                Some(result) => match result.result.parse::<f64>() {
+                    Ok(figure) => {
+                        let why = format!("{figure}, recorded {}", result.at);
+                        told(figure >= *at_least, why.clone(), why)
+                    }
+                    Err(_) => {
+                        (Truth::Unknown, format!("the recorded result `{}` is no figure", result.result))
+                    }
+                },
+                None => {
+                    (Truth::Unknown, "it needs a build without the patch, which no trial has made".to_owned())
                 }
-            }
+            },
         })
     }
 
@@ -345,6 +386,24 @@ impl<'f> Facts<'f> {
     }
 }
 
+/// Under which key a probe's last result is recorded.
+pub fn probe_key(probe: &Probe) -> String {
+    match probe {
+        Probe::Command(words) => format!("probe {}", words.join(" ")),
+        Probe::Cell(cell) => format!("probe {cell}"),
+    }
+}
+
+/// Under which key it is recorded whether a command passes without the patch.
+pub fn command_key(words: &[String]) -> String {
+    format!("passes-without {}", words.join(" "))
+}
+
+/// Under which key a benchmark's figure without the patch is recorded.
+pub fn benchmark_key(name: &str) -> String {
+    format!("benchmark {name}")
+}
+
 /// What is declared about a patch, by subject, file or commit.
 pub fn declared<'d>(specs: &'d [PatchSpec], step: &Step) -> Option<&'d PatchSpec> {
     let commit = step.commit.map(|commit| commit.to_string());
@@ -418,7 +477,7 @@ mod tests {
         let history = fixture.upstream[1..].iter().map(|commit| milestone(*commit)).collect();
         let target = Target { base: milestone(fixture.base), onto: milestone(fixture.onto()), history };
         let tags = BTreeMap::from([("v1.2.0".to_owned(), one), ("v1.10.0".to_owned(), fixture.base)]);
-        let result = |result: &str| RecordedResult { result: result.to_owned(), at: "2026-01-31".to_owned() };
+        let result = |result: &str| RecordedResult::new(result, "2026-01-31");
         let recorded = Recorded(BTreeMap::from([
             ("pull-request 7".to_owned(), result("merged")),
             ("pull-request 8".to_owned(), result("open")),

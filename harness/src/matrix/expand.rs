@@ -1,6 +1,6 @@
 //! From a matrix to the plan of a run: every cell, in the order that finds a fault soonest, and whether it runs here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use thiserror::Error;
@@ -89,6 +89,21 @@ impl Plan {
             }
         }
         Ok(self)
+    }
+
+    /// Leaves out the cells that measure speed, which say nothing about what a build computes, except those named.
+    #[must_use]
+    pub fn without_speed(mut self, except: &BTreeSet<&str>) -> Self {
+        for planned in &mut self.cells {
+            if except.contains(planned.cell.id.as_str()) {
+                continue;
+            }
+            if planned.disposition == Disposition::Run && matches!(planned.cell.probe, Probe::Throughput(_)) {
+                planned.disposition =
+                    Disposition::Deselected("only what a build computes is asked".to_owned());
+            }
+        }
+        self
     }
 
     /// The parts of names are offered, and whole names where no part is near.
