@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Look into Metal libraries (`mlx.metallib`), on any platform.
     #[command(subcommand)]
     Metallib(MetallibCommand),
+    /// Say which exported names of two static archives collide; exit code 1 when a program that links both would have one
+    /// of them twice.
+    Symbols(SymbolsArgs),
     /// Rewrite a fork's consumers to plain upstream, each on a branch, once no patch is needed any more; exit code 1 and
     /// the live patches otherwise.
     DropFork(DropForkArgs),
@@ -86,6 +89,10 @@ pub(crate) struct GateArgs {
     /// List the cells and whether each would run; run nothing.
     #[arg(long)]
     pub(crate) plan: bool,
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -107,6 +114,10 @@ pub(crate) struct BuildArgs {
     /// What it is to run on [default: whatever this system's official MLX library runs on].
     #[arg(long, value_enum)]
     pub(crate) backend: Option<BuildBackend>,
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -178,6 +189,20 @@ pub(crate) enum MetallibCommand {
     Identify(MetallibFileArgs),
     /// Measure the library of an official wheel and put it into the table that `identify` reads.
     Learn(MetallibLearnArgs),
+}
+
+/// Options of `symbols`.
+#[derive(Debug, Args)]
+pub(crate) struct SymbolsArgs {
+    /// An archive, such as `libmlx.a` or `libgguflib.a`.
+    #[arg(value_name = "A.a")]
+    pub(crate) first: PathBuf,
+    /// The archive that is linked into the same program.
+    #[arg(value_name = "B.a")]
+    pub(crate) second: PathBuf,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 /// Options of `metallib list` and `metallib identify`.
@@ -333,6 +358,22 @@ pub(crate) struct PatchReportArgs {
     /// Show the whole case of the patch with this number, commit, file name or part of a subject.
     #[arg(long, value_name = "PATCH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) explain: Option<String>,
+    /// Build and gate the stack without these patches [default: without each of them], one at a time and with what needs
+    /// it; the outcomes are recorded in patches/FORK/results.json and become part of every later report.
+    #[arg(long, value_name = "PATCH", num_args = 0..)]
+    pub(crate) trial: Option<Vec<String>>,
+    /// Run the probes that fork.toml declares for patches, and record what they show; exit code 1 when one fails.
+    #[arg(long)]
+    pub(crate) probes: bool,
+    /// The matrix that trials and probes take their cells from; a trial leaves out those that measure speed.
+    #[arg(long, value_name = "NAME|PATH", default_value = "smoke")]
+    pub(crate) matrix: String,
+    /// Of the matrix, only cells whose name contains this or, with `*` or `?`, matches it as a whole; repeat for more.
+    #[arg(long, value_name = "PATTERN", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) filter: Vec<String>,
+    /// Where a trial's gate puts its report [default: reports/trials/ in the checkout].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report_dir: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
     pub(crate) format: ReportFormat,
@@ -410,8 +451,8 @@ mod tests {
         Commands:
           gate           Say whether a build may become the pin: build it, run models through it, compare it
                          with the pinned build and a reference
-          build          Build what a `[[build]]` describes, and say what it is made of and where
-                         its program lies
+          build          Build what a `[[build]]` describes, and say what it is made of and where its
+                         program lies
           check-runner   Run the model runner's own lints and tests against a build's crates and MLX library
           nightly        `gate` with the matrix `nightly`
           judge          Judge a finished run again from what was seen in it, with its own thresholds or
@@ -421,6 +462,8 @@ mod tests {
           doctor         List every tool that Regraft uses, with version and place, and how to get what is
                          missing
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform
+          symbols        Say which exported names of two static archives collide; exit code 1 when a program
+                         that links both would have one of them twice
           drop-fork      Rewrite a fork's consumers to plain upstream, each on a branch, once no patch is
                          needed any more; exit code 1 and the live patches otherwise
           sync-upstream  Rebase a fork's patches onto a newer upstream and export them; with --dry-run only
@@ -461,6 +504,8 @@ mod tests {
               --filter <PATTERN>    Run only cells whose name contains this or, with `*` or `?`, matches it
                                     as a whole; repeat for more
               --plan                List the cells and whether each would run; run nothing
+              --mirror-root <DIR>   Read repositories from local mirrors below DIR (`owner+name/repo`,
+                                    `owner+name` or `owner/name.git`) instead of fetching them
               --format <FORMAT>     What stdout holds [default: text] [possible values: text, json]
               --report-dir <DIR>    Where the run's folder is made [default: reports/ in the checkout]
           -h, --help                Print help (see more with '--help')

@@ -23,7 +23,7 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     let builds = load_builds(root)?;
     let spec = find_build(&builds, &args.build)?;
     refuse_foreign(args.backend)?;
-    let layout = Layout::of_repository(root);
+    let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
     build::check_recipe(spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
     let made = if args.clean {

@@ -41,7 +41,7 @@ pub(crate) fn run(
     if args.plan {
         return print_plan(&matrix, &plan, args.format);
     }
-    let layout = Layout::of_repository(root);
+    let layout = Layout { mirrors: args.mirror_root, ..Layout::of_repository(root) };
     let reports = args.report_dir.unwrap_or_else(|| root.join("reports"));
     let outcome = gate::run(
         &GateRequest {
@@ -179,6 +179,6 @@ fn line(text: &mut String, line: &str) {
 }
 
 /// The command as a person could paste it.
-fn command_line(args: impl Iterator<Item = OsString>) -> String {
+pub(super) fn command_line(args: impl Iterator<Item = OsString>) -> String {
     args.fold("cargo xtask".to_owned(), |line, arg| line + " " + &quoted(&arg))
 }

@@ -10,6 +10,7 @@ mod judge;
 mod metallib;
 mod patch_report;
 mod selftest;
+mod symbols;
 mod sync_after;
 mod sync_run;
 mod sync_upstream;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Selftest(args) => selftest::run(&root, args, console),
         Command::Metallib(command) => metallib::run(&root, command),
         Command::PatchReport(args) => patch_report::run(&root, &args, console),
+        Command::Symbols(args) => symbols::run(&args),
         Command::SyncUpstream(args) => sync_upstream::run(&root, &args, console),
     }
 }
