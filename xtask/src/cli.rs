@@ -228,6 +228,12 @@ pub(crate) struct MetallibAuditArgs {
     /// A file that names the kernels that the library must hold, one a line.
     #[arg(long, value_name = "FILE")]
     pub(crate) expect: Option<PathBuf>,
+    /// The root of MLX's sources: the library must hold every kernel that they instantiate for its target and SDK.
+    #[arg(long, value_name = "DIR", conflicts_with = "expect")]
+    pub(crate) sources: Option<PathBuf>,
+    /// The library is of a build that compiles most kernels at run time (`MLX_METAL_JIT`).
+    #[arg(long, requires = "sources")]
+    pub(crate) jit: bool,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -242,6 +248,9 @@ pub(crate) struct MetallibDiffArgs {
     /// The library to compare it with.
     #[arg(value_name = "TO")]
     pub(crate) to: PathBuf,
+    /// Also say which cells of this matrix run what changed, and what it cannot see.
+    #[arg(long, value_name = "NAME|PATH")]
+    pub(crate) matrix: Option<String>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

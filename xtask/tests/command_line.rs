@@ -141,10 +141,26 @@ fn what_is_meant_by_nothing_or_by_several_is_refused_with_what_there_is() {
         ("compare nosuch nosuch", "there is no run `nosuch`", "its report.json"),
         ("selftest --quick --only nosuch", "`nosuch`", "wrong-answer"),
         ("patch-report --explain 1", "patch 1 of which fork?", "name one fork: "),
+        ("patch-report safemlx-lm safemlx-sys --trial", "they are of one fork", "FORK --trial"),
+        ("patch-report safemlx-lm --filter qwen4 --trial", "no cell matches filter `qwen4`", "`qwen3`"),
+        ("build --build publishd", "there is no build `publishd`", "`published`"),
+        ("symbols Cargo.toml Cargo.toml", "`Cargo.toml` is not a static archive", "`!<arch>`"),
     ] {
         let output = xtask(&repository(), args);
         let told = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args}: {told}");
         assert!(told.contains(error) && told.contains(hint), "{args}: {told}");
     }
+}
+
+#[cfg(not(target_os = "macos"))]
+#[test]
+fn a_backend_that_this_system_has_no_library_for_is_refused() {
+    let output = xtask(&repository(), "build --build published --backend metal");
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("a build for metal cannot be made on linux\n  hint: this system builds for cpu"),
+        "{told}"
+    );
 }

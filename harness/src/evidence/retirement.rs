@@ -104,6 +104,10 @@ impl Recorded {
         path: &Path,
         results: impl IntoIterator<Item = (String, RecordedResult)>,
     ) -> Result<(), RecordedError> {
+        let mut results = results.into_iter().peekable();
+        if results.peek().is_none() {
+            return Ok(());
+        }
         let mut recorded = Self::read(path)?;
         recorded.0.extend(results);
         let text = serde_json::to_string_pretty(&recorded).expect("texts are JSON") + "\n";
@@ -545,6 +549,24 @@ mod tests {
           benchmark b without the patch reaches 12: True (12.5, recorded 2026-01-31)
           benchmark c without the patch reaches 12: Unknown (it needs a build without the patch, which no trial has made)
         ");
+    }
+
+    #[test]
+    fn results_are_recorded_beside_older_ones_and_no_results_leave_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f/results.json");
+        Recorded::record(&file, []).unwrap();
+        assert!(!file.exists());
+        let result = |result: &str| RecordedResult::new(result, "2026-01-31");
+        Recorded::record(
+            &file,
+            [("probe a".to_owned(), result("fail")), ("probe b".to_owned(), result("pass"))],
+        )
+        .unwrap();
+        Recorded::record(&file, [("probe a".to_owned(), result("pass"))]).unwrap();
+        let recorded = Recorded::read(&file).unwrap();
+        assert_eq!(recorded.0["probe a"], result("pass"));
+        assert_eq!(recorded.0.len(), 2);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod observation;
 pub mod passkey;
 pub mod run;
 pub mod throughput;
+pub mod touched;
 
 pub use bench::Bench;
 pub use cell::{AnswerShape, Backend, Cell, CellId, Probe};

@@ -6,12 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use harness::build::metallib::{
-    LibraryFile, MetallibError,
-    audit::{Audit, AuditSeverity, Wanted, audit, parse_kernel_list},
-    diff::{Diff, diff},
-    identify::{Identity, Likeness, ReleaseTable, identify, measure},
-    list,
+use harness::{
+    build::metallib::{
+        LibraryFile, MetallibError,
+        audit::{Audit, AuditSeverity, Wanted, audit, parse_kernel_list},
+        diff::{Diff, diff},
+        identify::{Identity, Likeness, ReleaseTable, identify, measure},
+        list,
+        sources::{Kernels, Setting, SourcesError, expected_kernels},
+    },
+    config::{load_builds, load_matrix},
+    matrix::{
+        Backend, expand_cells,
+        touched::{Touched, touched},
+    },
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -32,7 +40,7 @@ pub(crate) fn run(root: &Path, command: MetallibCommand) -> Result<Exit, Failure
     match command {
         MetallibCommand::List(args) => run_list(args),
         MetallibCommand::Audit(args) => run_audit(args),
-        MetallibCommand::Diff(args) => run_diff(args),
+        MetallibCommand::Diff(args) => run_diff(root, args),
         MetallibCommand::Identify(args) => run_identify(args),
         MetallibCommand::Learn(args) => run_learn(root, args),
     }
@@ -51,10 +59,18 @@ fn run_list(args: MetallibFileArgs) -> Result<Exit, Failure> {
 }
 
 fn run_audit(args: MetallibAuditArgs) -> Result<Exit, Failure> {
-    let kernels = args.expect.as_deref().map(read_kernel_list).transpose()?;
-    let wanted = Wanted { deployment_target: args.deployment_target, kernels };
     let file = LibraryFile::open(&args.file)?;
-    let content = audit(&file.parse()?, &wanted);
+    let library = file.parse()?;
+    let kernels = match (&args.expect, &args.sources) {
+        (Some(list), _) => Some(read_kernel_list(list)?),
+        (None, Some(root)) => {
+            let when = if args.jit { Kernels::JustInTime } else { Kernels::AheadOfTime };
+            Some(expected_kernels(root, &Setting::of(&library, when))?)
+        }
+        (None, None) => None,
+    };
+    let wanted = Wanted { deployment_target: args.deployment_target, kernels };
+    let content = audit(&library, &wanted);
     let exit = if content.passes() { Exit::Pass } else { Exit::Found };
     match args.format {
         Format::Json => {
@@ -67,15 +83,29 @@ fn run_audit(args: MetallibAuditArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn run_diff(args: MetallibDiffArgs) -> Result<Exit, Failure> {
+fn run_diff(root: &Path, args: MetallibDiffArgs) -> Result<Exit, Failure> {
     let (from, to) = (LibraryFile::open(&args.from)?, LibraryFile::open(&args.to)?);
     let content = diff(&from.parse()?, &to.parse()?);
+    let touched = match &args.matrix {
+        Some(name) => {
+            let matrix = load_matrix(root, name, &load_builds(root)?)?;
+            // Whatever this machine can run: the question is what a Mac has to look at.
+            let plan = expand_cells(&matrix, &[Backend::Metal]);
+            let changed = content.families.iter().filter(|(_, counts)| counts.is_touched());
+            Some(TouchedDocument::new(&matrix.name, touched(&plan, changed.map(|(name, _)| name.as_str()))))
+        }
+        None => None,
+    };
     match args.format {
         Format::Json => {
-            let document = DiffDocument { from: shown(&args.from), to: shown(&args.to), content: &content };
+            let document =
+                DiffDocument { from: shown(&args.from), to: shown(&args.to), content: &content, touched };
             Document::new("metallib-diff", 1, document).print()?;
         }
-        Format::Text => print_text(&diff_text(&args.from, &args.to, &content))?,
+        Format::Text => {
+            let cells = touched.map_or_else(String::new, |touched| touched.text());
+            print_text(&(diff_text(&args.from, &args.to, &content) + &cells))?;
+        }
     }
     Ok(Exit::Pass)
 }
@@ -140,12 +170,25 @@ struct AuditDocument {
     audit: Audit,
 }
 
+impl From<SourcesError> for Failure {
+    fn from(error: SourcesError) -> Self {
+        let exit = match error {
+            SourcesError::Preprocess { .. } => Exit::Tool,
+            SourcesError::Read { .. } | SourcesError::NoKernels { .. } => Exit::Usage,
+        };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
+    }
+}
+
 #[derive(Serialize)]
 struct DiffDocument<'d> {
     from: String,
     to: String,
     #[serde(flatten)]
     content: &'d Diff,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    touched: Option<TouchedDocument>,
 }
 
 fn shown(path: &Path) -> String {
@@ -291,6 +334,50 @@ fn diff_text(from: &Path, to: &Path, diff: &Diff) -> String {
         }
     }
     text
+}
+
+/// What a diff means for a matrix.
+#[derive(Serialize)]
+struct TouchedDocument {
+    matrix: String,
+    cells: Vec<TouchedCell>,
+    /// Changed families that no cell runs.
+    unseen: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct TouchedCell {
+    id: String,
+    families: Vec<String>,
+}
+
+impl TouchedDocument {
+    fn new(matrix: &str, touched: Touched) -> Self {
+        let cell = |(id, families): (harness::matrix::CellId, Vec<String>)| TouchedCell {
+            id: id.to_string(),
+            families,
+        };
+        Self {
+            matrix: matrix.to_owned(),
+            cells: touched.cells.into_iter().map(cell).collect(),
+            unseen: touched.unseen,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        line(
+            &mut text,
+            &format!("cells of matrix {} that run what changed: {}", self.matrix, self.cells.len()),
+        );
+        for cell in &self.cells {
+            line(&mut text, &format!("  {}: {}", cell.id, cell.families.join(", ")));
+        }
+        if !self.unseen.is_empty() {
+            line(&mut text, &format!("changed, and run by no cell of it: {}", self.unseen.join(", ")));
+        }
+        text
+    }
 }
 
 fn identity_text(file: &Path, identity: &Identity) -> String {

@@ -1,5 +1,5 @@
 //! Answers what a Metal library (`mlx.metallib`) holds, whether it is whole, how it differs from another, and which
-//! official release it is. Works on every platform, on the file alone; runs no Apple tool.
+//! official release it is. Works on every platform, on the file alone, or beside MLX's kernel sources; runs no Apple tool.
 //!
 //! # The format, as read here
 //! Found by measuring the official libraries; all numbers are little endian, offsets count from the start of the file.
@@ -37,6 +37,7 @@ pub(in crate::build) mod file;
 pub mod identify;
 mod inventory;
 pub mod parse;
+pub mod sources;
 #[doc(hidden)]
 pub mod synthetic;
 
