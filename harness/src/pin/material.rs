@@ -19,9 +19,13 @@ use crate::{
             ids::{CommitId, TreeId},
             store::{Store, StoreError},
         },
-        process::{Invocation, ProcessError},
+        http::download,
+        process::ProcessError,
     },
 };
+
+/// How long an archive may take to come.
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Why something that a pin needs cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -116,14 +120,8 @@ fn new_archive(name: &str, pattern: &str, pin: &NewPin, from: &Store) -> Result<
         let path = PathBuf::from(path);
         fs::read(&path).map_err(|source| MaterialError::Read { path, source })?
     } else if location.contains("://") {
-        let curl = Invocation::new("curl")
-            .args(["--fail", "--silent", "--show-error", "--location", "--proto", "=https", "--"])
-            .arg(&location)
-            .timeout(Duration::from_secs(900));
-        let fetched = curl.run_ok();
-        fetched
-            .map_err(|source| MaterialError::Fetch { address: location.clone(), source: Box::new(source) })?
-            .stdout_bytes
+        download(&location, ARCHIVE_TIMEOUT)
+            .map_err(|source| MaterialError::Fetch { address: location.clone(), source })?
     } else {
         let version = pin.version.clone().unwrap_or_else(|| pin.commit.to_string());
         let made = tar_gz(from, pin.commit, &format!("{name}-{version}"));

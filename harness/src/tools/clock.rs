@@ -18,6 +18,11 @@ pub fn rfc3339(time: SystemTime) -> String {
     Timestamp::from_second(timestamp.as_second()).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
+/// The seconds since 1970 of a time in RFC 3339; `None` for anything else.
+pub fn seconds_of(time: &str) -> Option<i64> {
+    time.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, UNIX_EPOCH};
@@ -27,5 +32,7 @@ mod tests {
     #[test]
     fn times_are_utc_and_whole_seconds() {
         assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_millis(1_769_860_800_999)), "2026-01-31T12:00:00Z");
+        assert_eq!(seconds_of("2026-01-31T12:00:00Z"), Some(1_769_860_800));
+        assert_eq!(seconds_of("yesterday"), None);
     }
 }

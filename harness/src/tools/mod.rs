@@ -7,6 +7,7 @@ pub mod clock;
 pub mod conditions;
 pub mod git;
 pub mod host;
+pub mod http;
 pub mod lock;
 pub mod memory;
 pub mod process;
