@@ -94,6 +94,14 @@ impl Setting {
         fs::write(root.join("patches/f/fork.toml"), fork).unwrap();
     }
 
+    /// Writes `fork.toml` anew with more at its end.
+    fn declare(&self, more: &str) {
+        self.checkout();
+        let file = self.path("root/patches/f/fork.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(file, text + more).unwrap();
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
     fn drop_fork(&self, more: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_xtask"))
@@ -132,6 +140,12 @@ fn a_consumer_of_a_fork_that_upstream_has_taken_builds_from_plain_upstream() {
     let before = git(&app, &["rev-parse", "HEAD"]);
     let refused = setting.drop_fork(&[]);
     assert_eq!(refused.status.code(), Some(1), "no gate has passed upstream");
+    // The fork's own conditions have to hold, too.
+    setting.declare("[retirement]\nall = [{ version = \"2.0\" }, { symbol = \"two\" }]\n");
+    let refused = setting.drop_fork(&["--unvalidated"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(json(&refused)["missing"][0].as_str().unwrap().contains("own condition is not met"));
+    setting.declare("[retirement]\nall = [{ version = \"1.1.0\" }, { symbol = \"two\" }]\n");
     let output = setting.drop_fork(&["--unvalidated"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(json(&output)["decision"], "ready");
@@ -171,4 +185,9 @@ fn a_live_patch_keeps_the_fork_and_is_named() {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let message = git(&setting.path("app"), &["log", "-1", "--format=%B", "regraft/drop-f"]);
     assert!(message.contains("accepted as lost"), "{message}");
+    setting.declare("[[patch]]\npatch = \"Add two\"\naccept-loss = \"nobody calls it\"\n");
+    let output = setting.drop_fork(&["--unvalidated"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let message = git(&setting.path("app"), &["log", "-1", "--format=%B", "regraft/drop-f"]);
+    assert!(message.contains("accepted as lost: nobody calls it (fork.toml)"), "{message}");
 }

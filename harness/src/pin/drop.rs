@@ -20,9 +20,12 @@ use super::{
 use crate::{
     config::fork::{ConsumerHome, ConsumerSpec, ForkSpec, PinKind, StackSpec},
     event::{Event, EventSink},
-    evidence::report::{ForkReport, PatchReport, PatchState, Recommendation, Truth},
+    evidence::{
+        report::{ForkReport, PatchReport, PatchState, Recommendation, Truth},
+        retirement::declared,
+    },
     fork::open::Source,
-    rebase::sync::NamedCommit,
+    rebase::{replay::Step, sync::NamedCommit},
     tools::git::{
         ids::{CommitId, EntryId, TreeId},
         store::{Entry, MODE_FILE, MODE_SUBMODULE, Store, StoreError},
@@ -87,6 +90,18 @@ pub fn decide(report: &ForkReport, accepted: &BTreeMap<usize, String>) -> Decisi
         true => Decision::Ready { reasons },
         false => Decision::Refused { live, missing },
     }
+}
+
+/// The losses that `fork.toml` and a command line accept, by patch, with the reason.
+pub fn accepted_losses(spec: &ForkSpec, steps: &[Step], asked: &[usize]) -> BTreeMap<usize, String> {
+    let mut accepted: BTreeMap<usize, String> =
+        asked.iter().map(|number| (*number, "--accept-loss".to_owned())).collect();
+    for step in steps {
+        let declared = declared(&spec.patches, step).and_then(|declared| declared.accepted_loss.as_ref());
+        // A reason says more than an option does.
+        accepted.extend(declared.map(|reason| (step.number, format!("{reason} (fork.toml)"))));
+    }
+    accepted
 }
 
 /// Why the evidence alone lets a patch go.

@@ -11,7 +11,7 @@ use harness::{
     evidence::report_whole,
     fork::{open::Source, target::Onto},
     pin::{
-        drop::{Decision, Dropped, decide, drop_fork, is_done, message},
+        drop::{Decision, Dropped, accepted_losses, decide, drop_fork, is_done, message},
         proof::{Candidate, find_proof},
         update::HomeUpdate,
     },
@@ -46,7 +46,7 @@ pub(crate) fn run(root: &Path, args: &DropForkArgs, events: &dyn EventSink) -> R
     let onto = Onto::from(args.onto.as_str());
     let (whole, report) = report_whole(root, spec, &onto, &source, events)
         .map_err(|error| patch_report::failure(&args.fork, error))?;
-    let accepted = args.accept_loss.iter().map(|number| (*number, "--accept-loss".to_owned())).collect();
+    let accepted = accepted_losses(&whole.spec, &whole.replayed.steps, &args.accept_loss);
     let onto = whole.document.onto.clone();
     let mut outcome = Outcome {
         fork: args.fork.clone(),

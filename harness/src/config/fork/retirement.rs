@@ -13,6 +13,8 @@ pub struct PatchSpec {
     pub probe: Option<Probe>,
     /// When it can go.
     pub retirement: Option<Condition>,
+    /// Why it may go although it is needed, where somebody has accepted that.
+    pub accepted_loss: Option<String>,
 }
 
 /// What proves that a feature still works.
@@ -53,7 +55,7 @@ pub enum Condition {
     Commit(CommitId),
     /// A release of this version or a later one is reached.
     Version(String),
-    /// The message of a commit since the base mentions a word.
+    /// The message of a commit since the base, or a line that release notes have had since, mentions a word.
     Log(String),
     /// A pull request of upstream's is merged, as the recorded file says.
     PullRequest(u64),
@@ -68,7 +70,7 @@ pub enum Condition {
     },
 }
 
-const PATCH: Keys = Keys::new(&["patch", "probe", "probe-cell", "any", "all"]);
+const PATCH: Keys = Keys::new(&["patch", "probe", "probe-cell", "any", "all", "accept-loss"]);
 const RETIREMENT: Keys = Keys::new(&["any", "all"]);
 const CONDITION: Keys = Keys::new(&[
     "any",
@@ -125,7 +127,17 @@ fn patch(table: &Table<'_, '_>) -> Option<PatchSpec> {
         return None;
     }
     let probe = command.map(Probe::Command).or(cell.map(Probe::Cell));
-    Some(PatchSpec { patch, probe, retirement: combination(table)? })
+    let accepted_loss = match table.optional::<String>("accept-loss") {
+        Some(reason) if reason.get_ref().trim().is_empty() => {
+            table.problem(
+                reason.span(),
+                "`accept-loss` is empty: it is the reason, which the commits then tell",
+            );
+            return None;
+        }
+        reason => reason.map(|reason| reason.into_inner()),
+    };
+    Some(PatchSpec { patch, probe, retirement: combination(table)?, accepted_loss })
 }
 
 /// The combination that a table holds under `any` or `all`, if it does; the outer `None` when it is wrong.
@@ -237,7 +249,7 @@ mod tests {
         let spec = parsed(
             "[[patch]]\npatch = \"one\"\nprobe = [\"cargo\", \"test\"]\n\
              any = [{ path = \"a/b\" }, { all = [{ version = \"1.2\" }, { symbol = \"s\", in = \"a\" }] }]\n\
-             [[patch]]\npatch = \"two\"\nprobe-cell = \"cell\"\n\
+             [[patch]]\npatch = \"two\"\nprobe-cell = \"cell\"\naccept-loss = \"nobody uses it\"\n\
              [retirement]\nall = [{ pull-request = 7 }, { benchmark = \"b\", at-least = 1.5 }]\n",
         )
         .unwrap();
@@ -251,6 +263,8 @@ mod tests {
             Some(Condition::Any(vec![Condition::Path(path("a/b")), nested]))
         );
         assert_eq!(spec.patches[1].probe, Some(Probe::Cell("cell".to_owned())));
+        let losses = [&spec.patches[0].accepted_loss, &spec.patches[1].accepted_loss];
+        assert_eq!(losses.map(Option::as_deref), [None, Some("nobody uses it")]);
         let benchmark = Condition::Benchmark { name: "b".to_owned(), at_least: 1.5 };
         assert_eq!(spec.retirement, Some(Condition::All(vec![Condition::PullRequest(7), benchmark])));
     }
@@ -267,6 +281,7 @@ mod tests {
             ("[retirement]\nany = [{ commit = \"12\" }]\n", "full object id"),
             ("[retirement]\nany = [{ paht = \"a\" }]\n", "unknown key `paht`"),
             ("[[patch]]\npatch = \"p\"\nprobe = [\"a\"]\nprobe-cell = \"b\"\n", "exclude each other"),
+            ("[[patch]]\npatch = \"p\"\naccept-loss = \" \"\n", "it is the reason"),
         ] {
             let message = parsed(rest).unwrap_err();
             assert!(message.contains(expected), "{message}");
