@@ -408,6 +408,8 @@ pub(crate) enum ReportFormat {
     Json,
     /// Markdown, as for a pull request.
     Markdown,
+    /// One page that needs no network and no script, with the dependency graph and the frontier chart.
+    Html,
 }
 
 /// What stdout holds.

@@ -176,14 +176,14 @@ fn version_of(component: &str, address: &str, name: &str, lookup: &Lookup<'_>) -
     Ok(plain_version(name))
 }
 
-fn plain_version(tag: &str) -> String {
+pub(super) fn plain_version(tag: &str) -> String {
     tag.strip_prefix('v')
         .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         .unwrap_or(tag)
         .to_owned()
 }
 
-fn component_of(address: &str) -> Option<String> {
+pub(super) fn component_of(address: &str) -> Option<String> {
     owner_and_name(address).and_then(|name| Some(name.split_once('/')?.1.to_lowercase()))
 }
 
@@ -288,7 +288,7 @@ fn calls(text: &str) -> Vec<(usize, &str, Vec<&str>)> {
 }
 
 /// By path, the addresses in `.gitmodules`.
-fn submodules(text: &str) -> BTreeMap<String, String> {
+pub(super) fn submodules(text: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let (mut path, mut url) = (None, None);
     for line in text.lines().chain(["["]) {

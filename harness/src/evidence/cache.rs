@@ -9,7 +9,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use super::{Records, report::ForkReport};
+use super::{Records, below::Below, report::ForkReport};
 use crate::{
     fork::{
         open::{Fork, Source},
@@ -28,7 +28,7 @@ pub fn file(
     fork: &Fork,
     stack: &PatchStack,
     (asked, onto): (&Onto, CommitId),
-    (source, records): (&Source, &Records),
+    (source, records, below): (&Source, &Records, &[Below]),
 ) -> Option<PathBuf> {
     let mut hasher = Sha256::new();
     let mut add = |part: &[u8]| {
@@ -40,6 +40,9 @@ pub fn file(
     add(format!("{spec:?} {head:?} {base:?} {asked:?} {onto} {records:?} {}", store.is_shallow()).as_bytes());
     add(format!("{:?}", upstream.tags).as_bytes());
     add(format!("{:?}", mirrors(source)).as_bytes());
+    for fork in below {
+        add(fork.stamp().as_bytes());
+    }
     for patch in &stack.patches {
         add(format!("{} {} {:?} {:?}", patch.number, patch.subject, patch.author, patch.message).as_bytes());
         match &patch.change {

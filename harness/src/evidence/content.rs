@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    rc::Rc,
+    sync::Arc,
 };
 
 use super::{
@@ -53,7 +53,7 @@ pub struct Contained {
 /// When an object is missing.
 pub fn contained(
     store: &Store,
-    upstream: &Upstream<'_, '_>,
+    upstream: &Upstream<'_>,
     edits: &[FileEdit],
 ) -> Result<Contained, StoreError> {
     let (mut total, mut held) = (0, 0);
@@ -72,12 +72,14 @@ pub fn contained(
             }
             continue;
         }
-        let (old, new) =
-            (upstream.texts.code(&edit.path, edit.old)?, upstream.texts.code(&edit.path, edit.new)?);
+        let (old, new) = (
+            upstream.texts.code(store, &edit.path, edit.old)?,
+            upstream.texts.code(store, &edit.path, edit.new)?,
+        );
         let mut missing = 0;
         for block in &edit.blocks {
             let run = Run::of(block, &old, &new);
-            let found = upstream.find(&edit.path, &run, &mut spent)?;
+            let found = upstream.find(store, &edit.path, &run, &mut spent)?;
             let (count, hits) =
                 (run.added.len() + run.removed.len(), found.added.len() + found.removed.len());
             total += count;
@@ -86,7 +88,7 @@ pub fn contained(
             missing += count - hits;
             whole_run |= hits == count && run.words() >= TELLING_RUN_WORDS;
             if let Some(path) = &found.path {
-                for (commit, lines) in upstream.bringers(path, &found.added, &found.removed)? {
+                for (commit, lines) in upstream.bringers(store, path, &found.added, &found.removed)? {
                     *by_commit.entry(commit).or_default() += lines;
                 }
             }
@@ -127,7 +129,7 @@ struct Run {
 }
 
 impl Run {
-    fn of(block: &LineBlock, old: &Rc<Vec<CodeLine>>, new: &Rc<Vec<CodeLine>>) -> Self {
+    fn of(block: &LineBlock, old: &Arc<Vec<CodeLine>>, new: &Arc<Vec<CodeLine>>) -> Self {
         let telling = |lines: &[CodeLine], range: std::ops::Range<usize>| {
             let lines = lines.get(range).unwrap_or_default();
             lines.iter().filter(|line| line.weight >= TELLING_WORDS).copied().collect()
@@ -155,19 +157,21 @@ struct Spent {
     removed: HashMap<TreePath, HashMap<u64, usize>>,
 }
 
-fn ending(path: &TreePath) -> Option<&[u8]> {
-    path.as_bytes().rsplit(|&byte| byte == b'.').next()
-}
-
-impl Upstream<'_, '_> {
+impl Upstream<'_> {
     /// Whether upstream touched a path since the base, or made a file of its kind.
     fn can_hold(&self, path: &TreePath) -> bool {
-        self.touches(path) || self.new_files().any(|other| ending(other) == ending(path))
+        self.touches(path) || self.has_newcomers(path)
     }
 
     /// Finds a run in the drift of its own path, else in a file that upstream made since the base.
-    fn find(&self, path: &TreePath, run: &Run, spent: &mut Spent) -> Result<Found, StoreError> {
-        let own = self.drift(path)?.map(|drift| matched(path, &drift, run, spent));
+    fn find(
+        &self,
+        store: &Store,
+        path: &TreePath,
+        run: &Run,
+        spent: &mut Spent,
+    ) -> Result<Found, StoreError> {
+        let own = self.drift(store, path)?.map(|drift| matched(path, &drift, run, spent));
         // What both took away proves nothing where they brought different things.
         let enough = |found: &Found| {
             let (found, wanted) = match run.added.is_empty() {
@@ -179,11 +183,19 @@ impl Upstream<'_, '_> {
         let mut best = own.filter(enough);
         // A run that was moved shows in what came elsewhere; it must say something of its own.
         if best.is_none() && run.added.len() >= MOVED_LINES && run.words() >= 2 * TELLING_RUN_WORDS {
-            let ending =
-                |path: &TreePath| path.as_bytes().rsplit(|&byte| byte == b'.').next().map(<[u8]>::to_vec);
             let alone = Run { added: run.added.clone(), removed: Vec::new() };
-            for other in self.new_files().filter(|other| *other != path && ending(other) == ending(path)) {
-                let Some(drift) = self.drift(other)? else { continue };
+            let newcomers = self.newcomers(store, path)?;
+            let mut hits = vec![0_usize; newcomers.paths.len()];
+            for file in run.added.iter().filter_map(|line| newcomers.holders.get(&line.key)).flatten() {
+                hits[*file] += 1;
+            }
+            // A file that does not even hold enough of the lines need not be searched for them in their order.
+            let holds_enough = |at: &usize| hits[*at] as f64 >= MOVED_SHARE * run.added.len() as f64;
+            for other in (0..hits.len()).filter(holds_enough).map(|at| &newcomers.paths[at]) {
+                if other == path {
+                    continue;
+                }
+                let Some(drift) = self.drift(store, other)? else { continue };
                 let found = matched(other, &drift, &alone, spent);
                 let better = best.as_ref().is_none_or(|best| found.added.len() > best.added.len());
                 if better && found.added.len() as f64 >= MOVED_SHARE * run.added.len() as f64 {
@@ -209,14 +221,10 @@ fn matched(path: &TreePath, drift: &Drift, run: &Run, spent: &Spent) -> Found {
     let free = |all: &HashMap<TreePath, HashMap<u64, usize>>, key: u64, have: usize| {
         have > all.get(path).and_then(|spent| spent.get(&key)).copied().unwrap_or(0)
     };
-    let mut places: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (at, line) in drift.added.iter().enumerate() {
-        places.entry(line.key).or_default().push(at);
-    }
     let mut added = Vec::new();
     let mut last = 0;
     for line in &run.added {
-        let Some(at) = places.get(&line.key) else { continue };
+        let Some(at) = drift.added.get(&line.key) else { continue };
         if !free(&spent.added, line.key, at.len()) {
             continue;
         }

@@ -1,8 +1,9 @@
 //! Do headers and sources say the same? Compares the functions with C linkage that a tree's headers declare with those
 //! that its sources define. C++ functions, which may be overloaded, are left alone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry};
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::tools::git::{
@@ -63,18 +64,22 @@ struct Stated {
 /// # Errors
 /// When objects are missing.
 pub fn mismatches(store: &Store, tree: TreeId) -> Result<Vec<Mismatch>, StoreError> {
-    let mut stated = BTreeMap::new();
+    let mut texts = Vec::new();
     let mut sources = Vec::new();
     for change in store.changes(store.empty_tree()?, tree)? {
         if let Some(entry) = change.new.filter(|entry| matches!(entry.mode, MODE_FILE | MODE_EXECUTABLE))
             && let Some(side) = side_of(&change.path)
         {
-            stated.insert(change.path, stated_in(store, entry.id, side)?);
             if side != Side::Header {
                 sources.push(entry.id);
             }
+            let text = store.blob(entry.id)?;
+            if may_state(&text, side) {
+                texts.push((change.path, text, side));
+            }
         }
     }
+    let stated = texts.into_par_iter().map(|(path, text, side)| (path, stated_by(&text, side))).collect();
     let mut found = disagreements(&stated);
     // Macros define functions, too, and C++ sources need not repeat the linkage of a header.
     let undefined = |mismatch: &Mismatch| mismatch.kind == MismatchKind::Undefined;
@@ -106,6 +111,7 @@ pub fn blame(
     base: TreeId,
     trees: &[(usize, TreeId)],
 ) -> Result<(), StoreError> {
+    let mut known: HashMap<(EntryId, Side), Vec<Stated>> = HashMap::new();
     for mismatch in found {
         let places = [&mismatch.declared, &mismatch.defined];
         let paths: BTreeSet<TreePath> = places
@@ -114,19 +120,39 @@ pub fn blame(
             .filter_map(|place| TreePath::new(place.path.as_bytes()).ok())
             .collect();
         let mut since = None;
+        // Most patches leave both files alone: what was found at the one before holds.
+        let mut last: Option<(Vec<Option<EntryId>>, bool)> = None;
         for &(number, tree) in [(0, base)].iter().chain(trees) {
-            let mut stated = BTreeMap::new();
+            let mut entries = Vec::new();
             for path in &paths {
-                if let (Some(entry), Some(side)) = (store.entry(tree, path)?, side_of(path)) {
-                    stated.insert(path.clone(), stated_in(store, entry.id, side)?);
-                }
+                entries.push(store.entry(tree, path)?.map(|entry| entry.id));
             }
-            let there = match mismatch.kind {
-                MismatchKind::Signature => {
-                    disagreements(&stated).iter().any(|other| other.function == mismatch.function)
+            let there = match &last {
+                Some((same, there)) if *same == entries => *there,
+                _ => {
+                    let mut stated = BTreeMap::new();
+                    for (path, id) in paths.iter().zip(&entries) {
+                        let (Some(id), Some(side)) = (*id, side_of(path)) else { continue };
+                        let functions = match known.entry((id, side)) {
+                            Entry::Occupied(known) => known.get().clone(),
+                            Entry::Vacant(unknown) => {
+                                let text = store.blob(id)?;
+                                let functions =
+                                    if may_state(&text, side) { stated_by(&text, side) } else { Vec::new() };
+                                unknown.insert(functions).clone()
+                            }
+                        };
+                        stated.insert(path.clone(), functions);
+                    }
+                    match mismatch.kind {
+                        MismatchKind::Signature => {
+                            disagreements(&stated).iter().any(|other| other.function == mismatch.function)
+                        }
+                        _ => stated.values().flatten().any(|function| function.name == mismatch.function),
+                    }
                 }
-                _ => stated.values().flatten().any(|function| function.name == mismatch.function),
             };
+            last = Some((entries, there));
             match there {
                 true => since = since.or(Some(number)),
                 false => since = None,
@@ -137,7 +163,7 @@ pub fn blame(
     Ok(())
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Side {
     Header,
     CSource,
@@ -154,15 +180,14 @@ fn side_of(path: &TreePath) -> Option<Side> {
     })
 }
 
-fn stated_in(store: &Store, blob: EntryId, side: Side) -> Result<Vec<Stated>, StoreError> {
-    let bytes = store.blob(blob)?;
-    let text = String::from_utf8_lossy(&bytes);
-    // Most files of a C++ tree export nothing to C.
-    if side != Side::CSource && !text.contains("extern \"C\"") {
-        return Ok(Vec::new());
-    }
+/// Whether a text can hold functions of C linkage: most files of a C++ tree export nothing to C.
+fn may_state(text: &[u8], side: Side) -> bool {
+    side == Side::CSource || memchr::memmem::find(text, b"extern \"C\"").is_some()
+}
+
+fn stated_by(text: &[u8], side: Side) -> Vec<Stated> {
     let linkage = if side == Side::CSource { Linkage::C } else { Linkage::Cpp };
-    Ok(functions(&text, linkage))
+    functions(&String::from_utf8_lossy(text), linkage)
 }
 
 fn disagreements(files: &BTreeMap<TreePath, Vec<Stated>>) -> Vec<Mismatch> {

@@ -77,20 +77,26 @@ pub fn edit_of(store: &Store, change: &PathChange) -> Result<FileEdit, StoreErro
 /// The lines of a text, without their ends.
 pub fn lines_of(bytes: &[u8]) -> Vec<&[u8]> {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
-    match bytes.is_empty() {
-        true => Vec::new(),
-        false => bytes.split(|&byte| byte == b'\n').collect(),
+    if bytes.is_empty() {
+        return Vec::new();
     }
+    let (mut lines, mut start) = (Vec::new(), 0);
+    for end in memchr::memchr_iter(b'\n', bytes) {
+        lines.push(&bytes[start..end]);
+        start = end + 1;
+    }
+    lines.push(&bytes[start..]);
+    lines
 }
 
 /// How many bytes of a file git looks at to tell whether it is binary.
 const LOOKED_AT_BYTES: usize = 8000;
 
 fn line_count(bytes: &[u8]) -> usize {
-    if bytes.iter().take(LOOKED_AT_BYTES).any(|byte| *byte == 0) {
+    if memchr::memchr(0, &bytes[..bytes.len().min(LOOKED_AT_BYTES)]).is_some() {
         return 0;
     }
-    let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+    let ends = memchr::memchr_iter(b'\n', bytes).count();
     ends + usize::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
 

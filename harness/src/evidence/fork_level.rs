@@ -12,24 +12,28 @@ use serde_json::Value;
 
 use super::{
     agreement::{self, Between, Disagreement, Lookup, Statement},
+    below::Below,
     declarations::{self, Mismatch, MismatchKind, Place},
     inventory::{self, Carried, Fault, InventoryAudit, Whereabouts},
+    provenance::{self, KnownBy, Original, Provenance},
     recommend::shown,
     report::{PatchReport, Section, Unknown},
     supply_chain::{self, ManifestFault, TwoCodebases},
     upstream_fixes::{PatchFiles, UpstreamFix, upstream_fixes},
 };
 use crate::{
+    config::fork::StackSpec,
     fork::{
         crates::crate_file,
+        nearest::nearest,
         open::{Source, store_folder},
     },
     rebase::sync::Forecasted,
     stack::archive::unpacked,
     tools::git::{
         ids::{CommitId, TreeId},
-        mirror,
-        store::{MODE_EXECUTABLE, MODE_FILE, Store, StoreError},
+        mirror::{self, MirrorError, RemoteRefs},
+        store::{MODE_EXECUTABLE, MODE_FILE, MODE_SUBMODULE, Store, StoreError},
         tree_path::TreePath,
     },
 };
@@ -41,15 +45,16 @@ use crate::{
 pub fn sections(
     root: &Path,
     whole: &Forecasted,
-    source: &Source,
+    (source, below): (&Source, &[Below]),
     patches: &[PatchReport],
 ) -> Result<(Vec<Section>, Vec<Unknown>), StoreError> {
     let mut unknown = Vec::new();
     let head = head_tree(whole);
     let sections = [
-        versions(root, whole, source, head, &mut unknown)?,
+        versions(root, whole, (source, below), head, &mut unknown)?,
         headers(whole, head)?,
         fixes(whole, head, patches)?,
+        copied(root, whole, source, head, &mut unknown)?,
         hand_kept_list(whole, head, &mut unknown)?,
         supply(root, whole, head, &mut unknown)?,
     ];
@@ -70,7 +75,7 @@ fn section(name: &str, title: &str, findings: Vec<String>, data: &impl Serialize
 fn versions(
     root: &Path,
     whole: &Forecasted,
-    source: &Source,
+    (source, below): (&Source, &[Below]),
     head: TreeId,
     unknown: &mut Vec<Unknown>,
 ) -> Result<Option<Section>, StoreError> {
@@ -81,6 +86,20 @@ fn versions(
     let upstream = agreement::statements(&whole.store, whole.target.onto.tree, lookup)?;
     let mut found = agreement::within(&fork);
     found.extend(agreement::between(&fork, &upstream, &Between::Upstream));
+    for other in below {
+        match other.statements(lookup)? {
+            Ok(theirs) => {
+                found.extend(agreement::between(&fork, &theirs, &Between::Fork(other.name.clone())));
+            }
+            Err(why) => unknown.push(Unknown {
+                what: format!(
+                    "whether the versions fit those of fork {}, which this one builds on",
+                    other.name
+                ),
+                why,
+            }),
+        }
+    }
     let unread: BTreeSet<&str> = fork
         .iter()
         .chain(&upstream)
@@ -95,6 +114,87 @@ fn versions(
         });
     }
     Ok(section("agreement", "Versions that do not fit each other", version_sentences(&found), &found))
+}
+
+/// Trees that are copies of another project: the fork itself where it is a vendored copy, and every folder that the fork
+/// has where upstream has a submodule.
+fn copied(
+    root: &Path,
+    whole: &Forecasted,
+    source: &Source,
+    head: TreeId,
+    unknown: &mut Vec<Unknown>,
+) -> Result<Option<Section>, StoreError> {
+    let mut found: Vec<Provenance> = Vec::new();
+    if matches!(whole.spec.stack, StackSpec::Vendored(_)) {
+        let known_by = KnownBy::Nearest;
+        let (of, base) = (whole.spec.upstream.repository.clone(), (whole.target.base.commit, known_by));
+        let original = Original { of, base, head: whole.target.onto.commit, tags: &whole.tags };
+        found.push(provenance::provenance(&whole.store, "", head, &original)?);
+    }
+    let upstream = whole.target.base.tree;
+    for (path, address, commit) in submodules_of(&whole.store, upstream)? {
+        let Some(copy) = whole.store.folder(head, &path)? else { continue };
+        let folder = store_folder(root, &whole.spec, "parts.git");
+        match project_at(source, &folder, &address, whole.store.path()) {
+            Ok((store, refs)) => {
+                let main = ["main", "master"].iter().find_map(|name| refs.branches.get(*name));
+                let Some(&tip) = main.or_else(|| refs.branches.values().next()) else { continue };
+                let base = match store.has(commit) {
+                    true => Some((commit, KnownBy::Submodule)),
+                    false => nearest(&store, copy, tip)?.map(|near| (near.commit, KnownBy::Nearest)),
+                };
+                let Some(base) = base else {
+                    let (what, why) = (
+                        format!("where the files of {path} come from"),
+                        format!("{address} shares none of them"),
+                    );
+                    unknown.push(Unknown { what, why });
+                    continue;
+                };
+                let original = Original { of: address, base, head: tip, tags: &refs.tags };
+                found.push(provenance::provenance(&store, &path.to_string(), copy, &original)?);
+            }
+            Err(why) => unknown.push(Unknown { what: format!("where the files of {path} come from"), why }),
+        }
+    }
+    let sentences = found.iter().flat_map(provenance::sentences).collect();
+    Ok(section("provenance", "Where the files of copied trees come from", sentences, &found))
+}
+
+/// The submodules of a tree: path, address and commit.
+fn submodules_of(store: &Store, tree: TreeId) -> Result<Vec<(TreePath, String, CommitId)>, StoreError> {
+    let Ok(file) = TreePath::new(".gitmodules") else { return Ok(Vec::new()) };
+    let Some(entry) = store.entry(tree, &file)? else { return Ok(Vec::new()) };
+    let addresses = agreement::submodules(&String::from_utf8_lossy(&store.blob(entry.id)?));
+    let mut found = Vec::new();
+    for (path, address) in addresses {
+        let Ok(path) = TreePath::new(path.as_bytes()) else { continue };
+        let entry = store.entry(tree, &path)?.filter(|entry| entry.mode == MODE_SUBMODULE);
+        if let Some(commit) = entry.and_then(|entry| entry.id.to_string().parse().ok()) {
+            found.push((path, address, commit));
+        }
+    }
+    Ok(found)
+}
+
+/// A project's objects and refs from its mirror, with those of the store `also`.
+fn project_at(
+    source: &Source,
+    folder: &Path,
+    address: &str,
+    also: &Path,
+) -> Result<(Store, RemoteRefs), String> {
+    let Source::Mirrors(mirrors) = source else {
+        return Err(format!("{address} is not at hand: give mirrors with --mirror-root"));
+    };
+    let open = || -> Result<(Store, RemoteRefs), MirrorError> {
+        let mirror = mirror::find_mirror(mirrors, address)?;
+        let name = mirror::owner_and_name(address).unwrap_or_default().replace('/', "+");
+        let store = Store::open(&folder.join(format!("{name}.copies")), &[mirror.clone(), also.to_owned()])?;
+        Ok((store, mirror::mirror_refs(&mirror)?))
+    };
+    open().map_err(|error| error.to_string())
 }
 
 fn is_commit(statement: &Statement) -> bool {

@@ -93,6 +93,7 @@ pub fn unrelated(parts: &Parts) -> Result<ForkReport, StoreError> {
         base: None,
         onto: tip.map(|commit| NamedCommit { commit, tag: None }),
         frontier: None,
+        span: None,
         patches: Vec::new(),
         residue: Residue::default(),
         retirement: Vec::new(),

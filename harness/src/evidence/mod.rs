@@ -2,11 +2,13 @@
 //! declared conditions, and what follows from them. It reads forecasts and objects; it changes no fork.
 
 pub mod agreement;
+pub mod below;
 pub mod cache;
 pub mod content;
 pub mod cost;
 pub mod declarations;
 pub mod edits;
+pub mod forge;
 pub mod fork_level;
 pub mod handover;
 pub mod identity;
@@ -15,6 +17,8 @@ pub mod inventory;
 pub mod landed;
 pub mod limits;
 pub mod origins;
+pub mod page;
+pub mod provenance;
 pub mod public_items;
 pub mod recommend;
 pub mod render;
@@ -30,7 +34,13 @@ pub mod trials;
 pub mod upstream;
 pub mod upstream_fixes;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use rayon::prelude::*;
 
 use crate::{
     config::fork::{ForkSpec, StackSpec},
@@ -42,21 +52,25 @@ use crate::{
     },
     rebase::{
         replay::Step,
-        sync::{Forecasted, Opened, SyncError, forecast_opened, forecast_whole, open_stack},
+        sync::{Forecasted, Opened, PatchEntry, SyncError, forecast_opened, forecast_whole, open_stack},
     },
-    tools::git::{
-        ids::CommitId,
-        merge::MergeError,
-        store::{MODE_SUBMODULE, PathChange, StoreError},
-        tree_path::TreePath,
+    tools::{
+        clock,
+        git::{
+            ids::CommitId,
+            merge::MergeError,
+            store::{MODE_SUBMODULE, PathChange, Store, StoreError},
+            tree_path::TreePath,
+        },
     },
 };
 use content::Contained;
 use cost::{RecordError, SyncRecord};
 use edits::{FileEdit, edits_of};
+use forge::Asked;
 use limits::Depth;
 use recommend::{Case, Deletes, History, Place};
-use report::{Cost, ForkReport, PatchReport, Recommendation};
+use report::{Cost, FirstConflict, ForkReport, PatchReport, Recommendation, Span};
 use retirement::{Facts, Recorded, RecordedError};
 use superseded::Overtaken;
 use tokens::Language;
@@ -105,16 +119,19 @@ pub struct Records {
     pub syncs: Vec<SyncRecord>,
     /// Results of probes, commands and benchmarks, and states of pull requests.
     pub results: Recorded,
+    /// What the forge says about pull requests now.
+    pub asked: Asked,
 }
 
 impl Records {
-    /// Reads the records of a fork below the repository root.
+    /// Reads the records of a fork below the repository root, and asks its forge where a token is set.
     ///
     /// # Errors
     /// When a file cannot be read.
-    pub fn read(root: &Path, fork: &str) -> Result<Self, EvidenceError> {
-        let syncs = cost::read_record(&cost::record_file(root, fork))?;
-        Ok(Self { syncs, results: Recorded::read(&Recorded::file(root, fork))? })
+    pub fn read(root: &Path, fork: &ForkSpec) -> Result<Self, EvidenceError> {
+        let syncs = cost::read_record(&cost::record_file(root, &fork.name))?;
+        let results = Recorded::read(&Recorded::file(root, &fork.name))?;
+        Ok(Self { syncs, results, asked: forge::asked(fork) })
     }
 }
 
@@ -129,7 +146,8 @@ pub fn report_fork(
     source: &Source,
     events: &dyn EventSink,
 ) -> Result<ForkReport, EvidenceError> {
-    let records = Records::read(root, &spec.name)?;
+    let records = Records::read(root, &spec)?;
+    let below = below::forks_below(root, &spec, source, events);
     let opened = match open_stack(root, spec.clone(), onto, source, events) {
         Err(SyncError::Fork(error)) if shares_nothing(&error) => {
             let parts = open_parts(root, spec, source, events).map_err(SyncError::from)?;
@@ -140,8 +158,13 @@ pub fn report_fork(
     let (whole, file) = match opened {
         Opened::Forecasted(whole) => (*whole, None),
         Opened::Here(opened) => {
-            let file =
-                cache::file(root, &opened.fork, &opened.stack, (onto, opened.onto), (source, &records));
+            let file = cache::file(
+                root,
+                &opened.fork,
+                &opened.stack,
+                (onto, opened.onto),
+                (source, &records, &below),
+            );
             if let Some(report) = file.as_deref().and_then(cache::read) {
                 return Ok(report);
             }
@@ -151,7 +174,7 @@ pub fn report_fork(
     events.emit(Event::StepStarted { step: format!("weigh the evidence on {}", whole.spec.name) });
     let mut report = weighed(&whole, &records).map_err(SyncError::from)?;
     let (sections, unknown) =
-        fork_level::sections(root, &whole, source, &report.patches).map_err(SyncError::from)?;
+        fork_level::sections(root, &whole, (source, &below), &report.patches).map_err(SyncError::from)?;
     report.sections = sections;
     // What a remote did not give may be there the next time; mirrors are part of what a report is kept by.
     let lasts = unknown.is_empty() || matches!(source, Source::Mirrors(_));
@@ -174,7 +197,7 @@ pub fn report_whole(
     source: &Source,
     events: &dyn EventSink,
 ) -> Result<(Forecasted, ForkReport), EvidenceError> {
-    let records = Records::read(root, &spec.name)?;
+    let records = Records::read(root, &spec)?;
     let whole = forecast_whole(root, spec, onto, source, events)?;
     let report = weighed(&whole, &records).map_err(SyncError::from)?;
     Ok((whole, report))
@@ -207,7 +230,7 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
     let changes = relevant(store.changes(base.tree, onto.tree)?, steps);
     let touching = landed::touching(store, base.tree, &target.history, steps, &changes)?;
     let same = landed::by_patch_id(store, steps, &touching)?;
-    let texts = Texts::new(store);
+    let texts = Texts::default();
     let upstream = Upstream::new(&texts, changes, &touching);
 
     let before_base = match history {
@@ -219,24 +242,43 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
     let undoes = inside::undone(store, steps)?;
 
     let tag_prefix = &whole.spec.upstream.tag_prefix;
-    let facts = Facts::new(store, target, &whole.tags, tag_prefix, &records.results);
+    let facts = Facts::new(store, target, &whole.tags, tag_prefix, (&records.results, &records.asked));
 
     let fixups: Vec<Option<report::Fixup>> =
         edits.iter().zip(&origins.deleted).map(|(edits, deleted)| inside::fixup(edits, deleted)).collect();
 
-    let mut patches = Vec::new();
-    for (at, (step, entry)) in steps.iter().zip(&document.patches).enumerate() {
-        let (edits, deleted) = (&edits[at], &origins.deleted[at]);
-        let identity = identity::identity(store, &whole.stack, step, edits, now_s)?;
-        let contained = match same[at] {
-            Some(_) => Contained::default(),
-            None => content::contained(store, &upstream, edits)?,
-        };
-        let overtaken = match same[at] {
-            Some(_) => Overtaken::default(),
-            None => superseded::superseded(store, &upstream, edits, step.before, base.tree)?,
+    // What reads most is done on every core, each with its own way to the objects.
+    let (store_path, base_tree) = (store.path(), base.tree);
+    let weigh = |store: &Store, at: usize| -> Result<Weighed, StoreError> {
+        let (step, edits, deleted) = (&steps[at], &edits[at], &origins.deleted[at]);
+        let (contained, overtaken) = match same[at] {
+            Some(_) => (Contained::default(), Overtaken::default()),
+            None => (
+                content::contained(store, &upstream, edits)?,
+                superseded::superseded(store, &upstream, edits, step.before, base_tree)?,
+            ),
         };
         let reverts = reverts::reverts(store, edits, deleted, &origins, &steps[at + 1..])?;
+        let mut churn_lines = 0;
+        for edit in edits {
+            churn_lines += upstream.churn(store, &edit.path)?;
+        }
+        Ok(Weighed { contained, overtaken, reverts, churn_lines })
+    };
+    let open = || Store::open_existing(store_path);
+    let weighed = (0..steps.len()).into_par_iter().map_init(open, |store, at| match store {
+        Ok(store) => weigh(store, at),
+        Err(_) => weigh(&Store::open_existing(store_path)?, at),
+    });
+    let weighed: Vec<Weighed> = weighed.collect::<Result<_, _>>()?;
+
+    let positions: BTreeMap<CommitId, usize> =
+        target.history.iter().map(|milestone| milestone.commit).zip(1..).collect();
+    let mut patches = Vec::new();
+    for (at, ((step, entry), weighed)) in steps.iter().zip(&document.patches).zip(weighed).enumerate() {
+        let (edits, deleted) = (&edits[at], &origins.deleted[at]);
+        let Weighed { contained, overtaken, reverts, churn_lines } = weighed;
+        let identity = identity::identity(store, &whole.stack, step, edits, now_s)?;
         let fixup = fixups[at];
         let repairs = |other: &usize| fixups[*other].is_some_and(|fixup| fixup.of == step.number);
         let repaired_by: Vec<usize> = (0..steps.len()).filter(repairs).map(|other| numbers[other]).collect();
@@ -245,10 +287,6 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
         let retirement = condition.map(|condition| facts.judge(condition)).transpose()?.unwrap_or_default();
         let probe = declared.and_then(|declared| declared.probe.as_ref()).map(|probe| facts.probe(probe));
         let (past_syncs, past_conflicts) = cost::past(&records.syncs, &identity.key);
-        let mut churn_lines = 0;
-        for edit in edits {
-            churn_lines += upstream.churn(&edit.path)?;
-        }
         let case = Case {
             entry,
             files: edits.len(),
@@ -288,6 +326,7 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             fixup_of: fixup.map(|fixup| fixup.of),
             fixup,
             undoes: undoes[at],
+            first_conflict: first_conflict(store, entry, &positions)?,
             liveness: liveness[at],
             retirement,
             probe,
@@ -310,12 +349,45 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
         base: Some(document.base.clone()),
         onto: Some(document.onto.clone()),
         frontier: document.frontier.clone(),
+        span: match history {
+            History::AtHand => {
+                Some(Span { from: day_of(store, base.commit)?, to: day_of(store, onto.commit)? })
+            }
+            History::OnlyFiles => None,
+        },
         patches,
         residue,
         retirement,
         unknown,
         sections: Vec::new(),
     })
+}
+
+/// Where upstream first meets a patch: the earliest of its conflicts' culprits.
+fn first_conflict(
+    store: &Store,
+    entry: &PatchEntry,
+    positions: &BTreeMap<CommitId, usize>,
+) -> Result<Option<FirstConflict>, StoreError> {
+    let culprits = entry.conflicts.iter().filter_map(|conflict| conflict.culprit.as_ref());
+    let placed = culprits.filter_map(|culprit| Some((*positions.get(&culprit.commit)?, culprit)));
+    let Some((index, culprit)) = placed.min_by_key(|(index, _)| *index) else { return Ok(None) };
+    let (commit, subject) = (culprit.commit, culprit.subject.clone());
+    Ok(Some(FirstConflict { commit, subject, index, date: day_of(store, commit)? }))
+}
+
+/// When a commit was committed, as RFC 3339 in UTC.
+fn day_of(store: &Store, commit: CommitId) -> Result<String, StoreError> {
+    let seconds = u64::try_from(store.commit(commit)?.committed_s).unwrap_or_default();
+    Ok(clock::rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)))
+}
+
+/// What is found out about one patch by reading much.
+struct Weighed {
+    contained: Contained,
+    overtaken: Overtaken,
+    reverts: Vec<report::AccidentalRevert>,
+    churn_lines: usize,
 }
 
 /// A branch's new files may be a feature for upstream; those of a vendored copy belong to the copy.

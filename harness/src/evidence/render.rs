@@ -101,12 +101,12 @@ pub fn markdown(fork: &ForkReport) -> String {
     text
 }
 
-const HEADS: [&str; 6] = ["#", "state", "patch", "age", "size", "do"];
+pub(super) const HEADS: [&str; 6] = ["#", "state", "patch", "age", "size", "do"];
 
 /// What an age counts to: a report that is made again says the same.
-const AGE: &str = "age: from a patch's date to the date of the commit that it is judged against";
+pub(super) const AGE: &str = "age: from a patch's date to the date of the commit that it is judged against";
 
-fn title(fork: &ForkReport) -> String {
+pub(super) fn title(fork: &ForkReport) -> String {
     let place = |commit: &Option<NamedCommit>| {
         commit.as_ref().map_or_else(|| "nothing shared".to_owned(), NamedCommit::place)
     };
@@ -121,7 +121,7 @@ fn title(fork: &ForkReport) -> String {
     )
 }
 
-fn residue(fork: &ForkReport) -> String {
+pub(super) fn residue(fork: &ForkReport) -> String {
     let residue = fork.residue;
     let now = format!(
         "{} and {}",
@@ -138,7 +138,7 @@ fn residue(fork: &ForkReport) -> String {
     )
 }
 
-fn frontier(fork: &ForkReport) -> Option<String> {
+pub(super) fn frontier(fork: &ForkReport) -> Option<String> {
     let frontier = fork.frontier.as_ref()?;
     let date = frontier.date.as_deref().and_then(|date| date.get(..10)).unwrap_or_default();
     let place = match frontier.index {
@@ -149,7 +149,7 @@ fn frontier(fork: &ForkReport) -> Option<String> {
     Some(format!("whole stack without a conflict up to {} ({place})", frontier.commit.short()))
 }
 
-fn row(patch: &PatchReport) -> [String; 6] {
+pub(super) fn row(patch: &PatchReport) -> [String; 6] {
     let identity = &patch.identity;
     [
         patch.forecast.number.to_string(),
@@ -226,7 +226,7 @@ fn case(fork: &ForkReport, patch: &PatchReport) -> String {
 const HEAD_WIDTH: usize = 15;
 
 /// Everything that is known about a patch, by name; names without facts are left out.
-fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
+pub(super) fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
     let PatchReport { forecast, identity, cost, .. } = patch;
     let mut facts: Vec<(&'static str, Vec<String>)> = Vec::new();
     let origin = forecast.commit.map(|commit| format!("commit {}", commit.short()));
@@ -262,6 +262,12 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
         format!("{} ({}, {}): {why}", conflict.path, conflict.kind, conflict.hunks)
     });
     facts.push(("conflicts", conflicts.collect()));
+    let first = patch.first_conflict.iter().map(|first| {
+        let of =
+            format!("commit {} after the base, {}", first.index, first.date.get(..10).unwrap_or_default());
+        format!("{} {} ({of})", first.commit.short(), quoted(&first.subject))
+    });
+    facts.push(("first culprit", first.collect()));
     let needs: Vec<String> = forecast.depends_on.iter().map(ToString::to_string).collect();
     if !needs.is_empty() {
         let noun = if needs.len() == 1 { "patch" } else { "patches" };
@@ -347,7 +353,7 @@ fn facts(patch: &PatchReport) -> Vec<(&'static str, Vec<String>)> {
     facts
 }
 
-fn condition_text(condition: &ConditionReport) -> String {
+pub(super) fn condition_text(condition: &ConditionReport) -> String {
     let holds = match condition.holds {
         Truth::True => "true",
         Truth::False => "false",

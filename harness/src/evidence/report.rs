@@ -20,6 +20,9 @@ pub struct ForkReport {
     pub onto: Option<NamedCommit>,
     /// The newest commit on the way that takes the whole stack without a conflict.
     pub frontier: Option<FrontierEntry>,
+    /// When base and target were committed; absent where only the base's files are at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub span: Option<Span>,
     /// One for each patch, in the stack's order.
     pub patches: Vec<PatchReport>,
     /// What remains when the recommendations are followed.
@@ -30,6 +33,28 @@ pub struct ForkReport {
     pub unknown: Vec<Unknown>,
     /// What was found about the fork as a whole, in a fixed order.
     pub sections: Vec<Section>,
+}
+
+/// The time from base to target, as RFC 3339 in UTC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// When the base was committed.
+    pub from: String,
+    /// When the target was.
+    pub to: String,
+}
+
+/// Where upstream first meets a patch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstConflict {
+    /// The commit since which it has conflicted.
+    pub commit: CommitId,
+    /// The first line of its message.
+    pub subject: String,
+    /// Its position after the base, counted from 1.
+    pub index: usize,
+    /// When it was committed, as RFC 3339 in UTC.
+    pub date: String,
 }
 
 /// Something that the report cannot say.
@@ -83,6 +108,9 @@ pub struct PatchReport {
     pub fixup: Option<Fixup>,
     /// The earlier patch that it exactly undoes.
     pub undoes: Option<usize>,
+    /// The first upstream commit that it conflicts with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_conflict: Option<FirstConflict>,
     /// The share of its added lines that later patches left alone, 0 to 1; `None` when it adds none.
     pub liveness: Option<f64>,
     /// Declared conditions under which it can go.

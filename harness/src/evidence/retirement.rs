@@ -11,6 +11,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    edits::{edit_of, lines_of},
+    forge::{Asked, TOKENS},
     report::{ConditionReport, ProbeReport, Truth},
     tokens::{Language, TokenKind, is_public_place, public_symbols, tokens},
 };
@@ -136,6 +138,7 @@ pub struct Facts<'f> {
     tags: &'f BTreeMap<String, CommitId>,
     tag_prefix: &'f str,
     recorded: &'f Recorded,
+    asked: &'f Asked,
     files: OnceCell<BTreeMap<TreePath, Entry>>,
 }
 
@@ -149,9 +152,9 @@ impl<'f> Facts<'f> {
         target: &'f Target,
         tags: &'f BTreeMap<String, CommitId>,
         tag_prefix: &'f str,
-        recorded: &'f Recorded,
+        (recorded, asked): (&'f Recorded, &'f Asked),
     ) -> Self {
-        Self { store, target, tags, tag_prefix, recorded, files: OnceCell::new() }
+        Self { store, target, tags, tag_prefix, recorded, asked, files: OnceCell::new() }
     }
 
     /// A condition and those below it, outermost first.
@@ -261,14 +264,7 @@ impl<'f> Facts<'f> {
             }
             Condition::Version(version) => self.version(version)?,
             Condition::Log(word) => self.log(word)?,
-            Condition::PullRequest(number) => match self.recorded.0.get(&format!("pull-request {number}")) {
-                Some(result) => told(
-                    result.result == "merged",
-                    format!("merged, recorded {}", result.at),
-                    format!("{}, recorded {}", result.result, result.at),
-                ),
-                None => (Truth::Unknown, "no state is recorded in results.json".to_owned()),
-            },
+            Condition::PullRequest(number) => self.pull_request(*number),
             Condition::PassesWithout(words) => match self.recorded.0.get(&command_key(words)) {
                 Some(result) => told(
                     result.result == "pass",
@@ -294,6 +290,26 @@ impl<'f> Facts<'f> {
                 }
             },
         })
+    }
+
+    /// What the forge says now counts; where it says nothing, what was recorded.
+    fn pull_request(&self, number: u64) -> Answer {
+        let asked = self.asked.get(&number);
+        if let Some(answer) = asked.filter(|(truth, _)| *truth != Truth::Unknown) {
+            return answer.clone();
+        }
+        let because = asked.map_or(String::new(), |(_, why)| format!("; {why}"));
+        match self.recorded.0.get(&format!("pull-request {number}")) {
+            Some(RecordedResult { result, at, .. }) => {
+                let truth = if result == "merged" { Truth::True } else { Truth::False };
+                (truth, format!("{result}, recorded {at}{because}"))
+            }
+            None if asked.is_some() => (Truth::Unknown, because.trim_start_matches("; ").to_owned()),
+            None => (
+                Truth::Unknown,
+                format!("no state is recorded in results.json, and no forge was asked: set {}", TOKENS[0]),
+            ),
+        }
     }
 
     fn files(&self) -> Result<&BTreeMap<TreePath, Entry>, StoreError> {
@@ -377,17 +393,51 @@ impl<'f> Facts<'f> {
     fn log(&self, word: &str) -> Result<Answer, StoreError> {
         let folded = word.to_lowercase();
         for milestone in &self.target.history {
-            let message = self.store.commit_text(milestone.commit)?.message.to_lowercase();
-            let parts = message.split(|c: char| !c.is_alphanumeric() && c != '_');
-            let mentions = parts.clone().any(|part| part == folded)
-                || (folded.contains(' ') && message.contains(&folded));
-            if mentions {
+            let message = self.store.commit_text(milestone.commit)?.message;
+            if mentions(&message, &folded) {
                 let subject = self.store.commit(milestone.commit)?.subject;
                 return Ok((Truth::True, format!("{} \u{201c}{subject}\u{201d}", milestone.commit.short())));
             }
         }
-        Ok((Truth::False, format!("none of {} messages mentions it", self.target.history.len())))
+        if let Some(place) = self.release_notes(&folded)? {
+            return Ok((Truth::True, place));
+        }
+        let count = self.target.history.len();
+        Ok((Truth::False, format!("none of {count} messages mentions it, nor do release notes")))
     }
+
+    /// The first line since the base that mentions something in a file of release notes.
+    fn release_notes(&self, folded: &str) -> Result<Option<String>, StoreError> {
+        let changes = self.store.changes(self.target.base.tree, self.target.onto.tree)?;
+        for change in changes.iter().filter(|change| is_release_notes(&change.path)) {
+            let edit = edit_of(self.store, change)?;
+            let Some(new) = edit.new else { continue };
+            let bytes = self.store.blob(new)?;
+            let lines = lines_of(&bytes);
+            for at in edit.blocks.iter().flat_map(|block| block.new.clone()) {
+                if lines.get(at).is_some_and(|line| mentions(&String::from_utf8_lossy(line), folded)) {
+                    return Ok(Some(format!("{}:{}", change.path, at + 1)));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a text holds a word, or several with what stands between them, case aside.
+fn mentions(text: &str, folded: &str) -> bool {
+    let text = text.to_lowercase();
+    let is_word = |part: &str| part == folded;
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(is_word)
+        || (folded.contains(' ') && text.contains(folded))
+}
+
+/// Whether a file is one that tells people about releases.
+fn is_release_notes(path: &TreePath) -> bool {
+    let name = path.to_string().rsplit('/').next().unwrap_or_default().to_lowercase().replace(['-', '_'], "");
+    ["changelog", "changes.", "news.", "releasenotes", "releases.", "history."]
+        .iter()
+        .any(|beginning| name.starts_with(beginning))
 }
 
 /// Under which key a probe's last result is recorded.
@@ -438,7 +488,7 @@ fn any_of(truths: &[Truth]) -> Truth {
 }
 
 fn holds(bytes: &[u8], text: &[u8]) -> bool {
-    !text.is_empty() && bytes.windows(text.len()).any(|window| window == text)
+    !text.is_empty() && memchr::memmem::find(bytes, text).is_some()
 }
 
 fn numbers(version: &str) -> Option<Vec<u64>> {
@@ -456,7 +506,9 @@ fn told(condition: &Condition) -> String {
         Condition::CFunction(name) => format!("a header declares {name}"),
         Condition::Commit(commit) => format!("commit {} is contained", commit.short()),
         Condition::Version(version) => format!("version {version} is reached"),
-        Condition::Log(word) => format!("a message since the base mentions \u{201c}{word}\u{201d}"),
+        Condition::Log(word) => {
+            format!("a message or release note since the base mentions \u{201c}{word}\u{201d}")
+        }
         Condition::PullRequest(number) => format!("pull request {number} is merged"),
         Condition::PassesWithout(words) => format!("`{}` passes without the patch", words.join(" ")),
         Condition::Benchmark { name, at_least } => {
@@ -475,7 +527,10 @@ mod tests {
         let header = "// old_name\nint lib_new(int a);\n";
         let fixture = ForkFixture::new(&[("a/h.h", "int x;\n")])
             .advance("Add lib_new for Streams", &[("a/h.h", Some(header))])
-            .advance("later", &[("b", Some("text here\n"))]);
+            .advance(
+                "later",
+                &[("b", Some("text here\n")), ("CHANGELOG.md", Some("- streams\n- Tensors go faster\n"))],
+            );
         let (store, one) = (&fixture.store, fixture.upstream[1]);
         let milestone = |commit| Milestone { commit, tree: store.commit(commit).unwrap().tree };
         let history = fixture.upstream[1..].iter().map(|commit| milestone(*commit)).collect();
@@ -487,7 +542,12 @@ mod tests {
             ("pull-request 8".to_owned(), result("open")),
             ("benchmark b".to_owned(), result("12.5")),
         ]));
-        let facts = Facts::new(store, &target, &tags, "v", &recorded);
+        let asked = Asked::from([
+            (10, (Truth::True, "merged on 2026-02-01, says the forge".to_owned())),
+            (8, (Truth::Unknown, "the forge refuses the token".to_owned())),
+            (11, (Truth::Unknown, "the forge refuses the token".to_owned())),
+        ]);
+        let facts = Facts::new(store, &target, &tags, "v", (&recorded, &asked));
         let path = |path: &str| TreePath::new(path).unwrap();
         let symbol = |name: &str| Condition::Symbol { name: name.to_owned(), within: Some(path("a")) };
         let text = |text: &str| Condition::Text { text: text.to_owned(), within: path("b") };
@@ -506,10 +566,13 @@ mod tests {
             Condition::Version("2.0".to_owned()),
             Condition::Log("streams".to_owned()),
             Condition::Log("stream".to_owned()),
+            Condition::Log("tensors".to_owned()),
             Condition::Any(vec![
                 Condition::PullRequest(7),
                 Condition::PullRequest(8),
                 Condition::PullRequest(9),
+                Condition::PullRequest(10),
+                Condition::PullRequest(11),
             ]),
             Condition::PassesWithout(vec!["cargo".to_owned(), "test".to_owned()]),
             Condition::Benchmark { name: "b".to_owned(), at_least: 12.0 },
@@ -526,7 +589,7 @@ mod tests {
             .collect();
         let told = told.replace(&one.short(), "ONE").replace(&fixture.onto().short(), "ONTO");
         insta::assert_snapshot!(told, @r"
-        all of: False (9 true, 6 false, 3 unknown)
+        all of: False (10 true, 6 false, 3 unknown)
           path a/h.h is there: True (ONTO has it)
           path a/i.h is there: False (ONTO does not have it)
           symbol lib_new is in a: True (a/h.h:2)
@@ -539,12 +602,15 @@ mod tests {
           commit 111111111 is contained: Unknown (the commit is not in the history at hand)
           version 1.1 is reached: True (v1.2.0 is reached)
           version 2.0 is reached: False (there is no such release yet)
-          a message since the base mentions “streams”: True (ONE “Add lib_new for Streams”)
-          a message since the base mentions “stream”: False (none of 2 messages mentions it)
-          any of: True (1 true, 1 false, 1 unknown)
+          a message or release note since the base mentions “streams”: True (ONE “Add lib_new for Streams”)
+          a message or release note since the base mentions “stream”: False (none of 2 messages mentions it, nor do release notes)
+          a message or release note since the base mentions “tensors”: True (CHANGELOG.md:2)
+          any of: True (2 true, 1 false, 2 unknown)
             pull request 7 is merged: True (merged, recorded 2026-01-31)
-            pull request 8 is merged: False (open, recorded 2026-01-31)
-            pull request 9 is merged: Unknown (no state is recorded in results.json)
+            pull request 8 is merged: False (open, recorded 2026-01-31; the forge refuses the token)
+            pull request 9 is merged: Unknown (no state is recorded in results.json, and no forge was asked: set REGRAFT_FORGE_TOKEN)
+            pull request 10 is merged: True (merged on 2026-02-01, says the forge)
+            pull request 11 is merged: Unknown (the forge refuses the token)
           `cargo test` passes without the patch: Unknown (it needs a build without the patch, which no trial has made)
           benchmark b without the patch reaches 12: True (12.5, recorded 2026-01-31)
           benchmark c without the patch reaches 12: Unknown (it needs a build without the patch, which no trial has made)

@@ -35,7 +35,8 @@ pub fn reverts(
     if !deleted.iter().any(|line| matches!(line.origin, Origin::Upstream(_))) {
         return Ok(Vec::new());
     }
-    let files = read(store, edits)?;
+    let texts = read(store, edits)?;
+    let files = cut(edits, &texts);
     let brought = brought_lines(&files);
     for file in files.iter().filter(|file| file.edit.kind == EditKind::Changed) {
         let lines: BTreeMap<usize, &DeletedLine> =
@@ -90,14 +91,14 @@ fn restored_by(
         let path = &file.edit.path;
         let places =
             [&undone.lines, &undone.without_hunk].into_iter().filter_map(|lines| lines.get(path)).flatten();
-        let before = lines_of(&file.before);
+        let before = &file.lines_before;
         let lines: BTreeSet<Vec<u8>> = places
             .filter_map(|at| before.get(*at))
             .filter(|line| is_telling(line))
             .map(|line| squeezed(line))
             .collect();
         if !lines.is_empty() {
-            let counts = counts(&before, &lines);
+            let counts = counts(before, &lines);
             gone.push((path, counts));
         }
     }
@@ -133,21 +134,37 @@ fn counts(lines: &[&[u8]], wanted: &BTreeSet<Vec<u8>>) -> BTreeMap<Vec<u8>, usiz
 /// A file of the patch with its texts.
 struct File<'e> {
     edit: &'e FileEdit,
-    before: Vec<u8>,
-    after: Vec<u8>,
+    before: &'e [u8],
+    after: &'e [u8],
+    /// The same, cut into lines.
+    lines_before: Vec<&'e [u8]>,
+    lines_after: Vec<&'e [u8]>,
 }
 
-fn read<'e>(store: &Store, edits: &'e [FileEdit]) -> Result<Vec<File<'e>>, StoreError> {
+/// The texts of an edit before and after.
+type EditTexts = (Vec<u8>, Vec<u8>);
+
+fn read(store: &Store, edits: &[FileEdit]) -> Result<Vec<EditTexts>, StoreError> {
     let text = |id: Option<_>| id.map(|id| store.blob(id)).transpose().map(Option::unwrap_or_default);
-    let files = edits.iter().map(|edit| Ok(File { edit, before: text(edit.old)?, after: text(edit.new)? }));
-    files.collect()
+    edits.iter().map(|edit| Ok((text(edit.old)?, text(edit.new)?))).collect()
+}
+
+fn cut<'e>(edits: &'e [FileEdit], texts: &'e [EditTexts]) -> Vec<File<'e>> {
+    let file = |(edit, (before, after)): (&'e FileEdit, &'e EditTexts)| File {
+        edit,
+        before,
+        after,
+        lines_before: lines_of(before),
+        lines_after: lines_of(after),
+    };
+    edits.iter().zip(texts).map(file).collect()
 }
 
 /// The lines that the patch brings anywhere: what is moved is not undone.
 fn brought_lines(files: &[File<'_>]) -> BTreeSet<Vec<u8>> {
     let mut brought = BTreeSet::new();
     for file in files {
-        let lines = lines_of(&file.after);
+        let lines = &file.lines_after;
         let new = file.edit.blocks.iter().flat_map(|block| block.new.clone());
         brought.extend(new.filter_map(|at| lines.get(at)).map(|line| squeezed(line)));
     }
@@ -236,12 +253,12 @@ fn is_restored(
     if last - first + 1 != places.len() {
         return false;
     }
-    let before = lines_of(&file.before);
+    let before = &file.lines_before;
     let gone: Vec<&[u8]> = places.iter().filter_map(|at| before.get(*at)).copied().collect();
     if !gone.iter().chain(wanted).any(|line| is_telling(line)) {
         return false;
     }
-    let after = lines_of(&file.after);
+    let after = &file.lines_after;
     let overlapping =
         file.edit.blocks.iter().filter(|block| block.old.start <= last && first < block.old.end);
     let new: Vec<&[u8]> =
@@ -263,19 +280,31 @@ fn removed_symbols(files: &[File<'_>], deleted: &[DeletedLine], found: &mut BTre
         Some(language) if is_public_place(path, language) => public_symbols(language, text),
         _ => Vec::new(),
     };
+    // Only what upstream brought can be upstream's symbol; most patches delete none of it.
+    let upstreams: BTreeSet<&TreePath> = deleted
+        .iter()
+        .filter(|line| matches!(line.origin, Origin::Upstream(_)))
+        .map(|line| &line.path)
+        .collect();
+    let is_declaring = |file: &&File<'_>| {
+        Language::of(&file.edit.path).is_some_and(|language| is_public_place(&file.edit.path, language))
+    };
+    if !files.iter().filter(is_declaring).any(|file| upstreams.contains(&file.edit.path)) {
+        return;
+    }
     let after: BTreeSet<String> = files
         .iter()
-        .flat_map(|file| symbols(&file.edit.path, &file.after))
+        .flat_map(|file| symbols(&file.edit.path, file.after))
         .map(|symbol| symbol.name)
         .collect();
     // Files that go as a whole are seen by everyone, where a patch is about that.
     let gone = files.iter().filter(|file| file.edit.kind == EditKind::Deleted).count();
     let about_files = 2 * gone >= files.len();
-    for file in files.iter().filter(|file| file.edit.removed() > 0) {
+    for file in files.iter().filter(|file| upstreams.contains(&file.edit.path)) {
         if about_files && file.edit.kind == EditKind::Deleted {
             continue;
         }
-        for symbol in symbols(&file.edit.path, &file.before) {
+        for symbol in symbols(&file.edit.path, file.before) {
             let declared = |line: &&DeletedLine| line.path == file.edit.path && line.line == symbol.line;
             let Some(line) = deleted.iter().find(declared).filter(|_| !after.contains(&symbol.name)) else {
                 continue;

@@ -37,12 +37,12 @@ type Names = BTreeMap<(String, Scope), BTreeSet<(String, TreePath)>>;
 /// When an object is missing.
 pub fn superseded(
     store: &Store,
-    upstream: &Upstream<'_, '_>,
+    upstream: &Upstream<'_>,
     edits: &[FileEdit],
     before: TreeId,
     base: TreeId,
 ) -> Result<Overtaken, StoreError> {
-    let coined = coined(upstream, edits)?;
+    let coined = coined(store, upstream, edits)?;
     let mut names: BTreeSet<&str> = coined.keys().map(|(name, _)| name.as_str()).collect();
     let mut known = Known { store, upstream, files: BTreeMap::new() };
     let mut met: BTreeMap<CommitId, (BTreeSet<String>, BTreeSet<String>)> = BTreeMap::new();
@@ -53,7 +53,7 @@ pub fn superseded(
             names.remove(folded.as_str());
             continue;
         }
-        let Some(commit) = introduced(upstream, folded, scope)? else { continue };
+        let Some(commit) = introduced(store, upstream, folded, scope)? else { continue };
         met_names.insert(folded);
         let (identifiers, files) = met.entry(commit).or_default();
         identifiers.extend(places.iter().map(|(written, _)| written.clone()));
@@ -76,7 +76,7 @@ pub fn superseded(
 
 /// The coined names in the lines that a patch brings and not in the file before, by folded name and scope: as written,
 /// and where.
-fn coined(upstream: &Upstream<'_, '_>, edits: &[FileEdit]) -> Result<Names, StoreError> {
+fn coined(store: &Store, upstream: &Upstream<'_>, edits: &[FileEdit]) -> Result<Names, StoreError> {
     let mut coined = Names::new();
     for edit in edits.iter().filter(|edit| edit.added() > 0) {
         let Some(language) = Language::of(&edit.path).filter(|language| *language != Language::Hash) else {
@@ -89,7 +89,8 @@ fn coined(upstream: &Upstream<'_, '_>, edits: &[FileEdit]) -> Result<Names, Stor
         if !upstream.paths().any(near) {
             continue;
         }
-        let (before, new) = (upstream.texts.words(language, edit.old)?, upstream.texts.blob(edit.new)?);
+        let (before, new) =
+            (upstream.texts.words(store, language, edit.old)?, upstream.texts.blob(store, edit.new)?);
         let brought = |line: usize| {
             let next = edit.blocks.partition_point(|block| block.new.end <= line);
             edit.blocks.get(next).is_some_and(|block| block.new.contains(&line))
@@ -117,15 +118,16 @@ fn coined(upstream: &Upstream<'_, '_>, edits: &[FileEdit]) -> Result<Names, Stor
 
 /// The commit that brought a name into a file near `scope` since the base.
 fn introduced(
-    upstream: &Upstream<'_, '_>,
+    store: &Store,
+    upstream: &Upstream<'_>,
     folded: &str,
     (folder, language): &Scope,
 ) -> Result<Option<CommitId>, StoreError> {
-    for path in upstream.paths_with_new(folded, *language)? {
+    for path in upstream.paths_with_new(store, folded, *language)? {
         if !is_near(path.parent(), folder) {
             continue;
         }
-        if let Some(commit) = upstream.introducer(path, folded)? {
+        if let Some(commit) = upstream.introducer(store, path, folded)? {
             return Ok(Some(commit));
         }
     }
@@ -143,13 +145,13 @@ pub(super) fn is_near(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// The files of whole folders, listed when needed.
-struct Known<'k, 's, 't> {
+struct Known<'k, 't> {
     store: &'k Store,
-    upstream: &'k Upstream<'s, 't>,
+    upstream: &'k Upstream<'t>,
     files: BTreeMap<(TreeId, Scope), Vec<EntryId>>,
 }
 
-impl Known<'_, '_, '_> {
+impl Known<'_, '_> {
     /// Whether a name stands in a folder's files, be it in a comment: then it is not the patch that coins it.
     fn holds(&mut self, tree: TreeId, scope: &Scope, folded: &str) -> Result<bool, StoreError> {
         let key = (tree, scope.clone());
@@ -159,7 +161,7 @@ impl Known<'_, '_, '_> {
             self.files.insert(key.clone(), files.collect());
         }
         for id in self.files.get(&key).into_iter().flatten() {
-            if self.upstream.texts.mentions(Some(*id), folded)? {
+            if self.upstream.texts.mentions(self.store, Some(*id), folded)? {
                 return Ok(true);
             }
         }

@@ -168,7 +168,8 @@ fn one_patchs_whole_case_and_markdown_hold_the_same_facts() {
       cost           upstream changed 12 lines in its files since the base; no sync is recorded
       can go when    any of: true (1 true, 0 false, 1 unknown)
                      · path src/five.c is there: true (<up-4> has it)
-                     · pull request 7 is merged: unknown (no state is recorded in results.json)
+                     · pull request 7 is merged: unknown (no state is recorded in results.json, and no
+                     forge was asked: set REGRAFT_FORGE_TOKEN)
       probe          make check: no result is recorded
     ");
     insta::assert_snapshot!(without_ids(&fixture, &render::markdown(&report)), @r"
@@ -189,7 +190,7 @@ fn one_patchs_whole_case_and_markdown_hold_the_same_facts() {
 
     - all of: true (1 true, 0 false, 0 unknown)
 
-    - · a message since the base mentions “half”: true (<up-2> “first half”)
+    - · a message or release note since the base mentions “half”: true (<up-2> “first half”)
 
     ### 1 lands as it is
 
@@ -227,7 +228,7 @@ fn one_patchs_whole_case_and_markdown_hold_the_same_facts() {
     - cost: upstream changed 12 lines in its files since the base; no sync is recorded
     - can go when: any of: true (1 true, 0 false, 1 unknown)
     - can go when: · path src/five.c is there: true (<up-4> has it)
-    - can go when: · pull request 7 is merged: unknown (no state is recorded in results.json)
+    - can go when: · pull request 7 is merged: unknown (no state is recorded in results.json, and no forge was asked: set REGRAFT\_FORGE\_TOKEN)
     - probe: make check: no result is recorded
 
     ### 4 is fork's own
@@ -405,6 +406,30 @@ fn texts_fit_their_width_and_obey_no_subject() {
         !markdown.contains("<script>") && !markdown.contains('\u{1b}') && markdown.contains("\\|\\`\\@all")
     );
     assert_eq!(render::explanation(&report, "no such patch"), None);
+}
+
+#[test]
+fn every_form_of_a_report_is_as_it_was_read() {
+    let hostile = "\u{1b}[31m<script>alert(1)</script> \"&' onload=x";
+    let fixture = ForkFixture::new(&[("f", "1\n2\n3\n"), ("g", "1\n")])
+        .patch(hostile, &[("f", Some("1\n2\nours\n"))])
+        .patch("Build on it", &[("f", Some("1\n2\nours and more\n"))])
+        .patch("Stand alone", &[("new", Some("n\n"))])
+        .advance("Elsewhere </title><b>", &[("g", Some("2\n"))])
+        .advance("Meet <i>it</i>", &[("f", Some("1\n2\ntheirs\n"))])
+        .advance("More", &[("g", Some("3\n"))]);
+    let report = report(&fixture);
+    let page = page::html(std::slice::from_ref(&report)).unwrap();
+    for active in ["<script", "<b>", "<i>", "\u{1b}", "://", "src=", "url(", "@import"] {
+        assert!(!page.contains(active), "{active} in {page}");
+    }
+    assert_eq!(page.matches("<svg").count(), 2, "a chart and a graph");
+    assert_eq!(page, page::html(std::slice::from_ref(&report)).unwrap());
+    insta::assert_snapshot!("page", page);
+    insta::assert_snapshot!("table", render::table(&report));
+    insta::assert_snapshot!("explanation", render::explanation(&report, "1").unwrap());
+    insta::assert_snapshot!("markdown", render::markdown(&report));
+    insta::assert_snapshot!("document", serde_json::to_string_pretty(&report).unwrap());
 }
 
 #[test]

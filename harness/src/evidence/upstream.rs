@@ -2,10 +2,9 @@
 //! stack touches or could have moved to, and which commit brought them.
 
 use std::{
-    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher},
-    rc::Rc,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use super::{
@@ -28,73 +27,78 @@ pub struct CodeLine {
     pub weight: usize,
 }
 
-/// Values that are made once for each key.
-type Memo<K, V> = RefCell<HashMap<K, Rc<V>>>;
+/// Values that are made once for each key, whichever thread asks first.
+struct Memo<K, V>(Mutex<HashMap<K, Arc<V>>>);
 
-/// The texts of files, read and lexed once.
-pub struct Texts<'s> {
-    store: &'s Store,
+impl<K, V> Default for Memo<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash + Clone, V> Memo<K, V> {
+    /// Two threads may make the same value at the same time; the first one in is kept.
+    fn get<E>(&self, key: &K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        let known =
+            |memo: &Self| memo.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).map(Arc::clone);
+        if let Some(known) = known(self) {
+            return Ok(known);
+        }
+        let made = Arc::new(make()?);
+        let mut memo = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Arc::clone(memo.entry(key.clone()).or_insert(made)))
+    }
+}
+
+/// The texts of files, read and lexed once. Each caller brings its own way to the objects.
+#[derive(Default)]
+pub struct Texts {
     lines: Memo<(EntryId, Option<Language>), Vec<CodeLine>>,
     blobs: Memo<EntryId, Vec<u8>>,
     words: Memo<(EntryId, Language), BTreeSet<String>>,
     coined: Memo<EntryId, HashSet<u64>>,
-    edits: Memo<(Option<EntryId>, Option<EntryId>), FileEdit>,
+    edits: Memo<EditKey, FileEdit>,
 }
 
-impl<'s> Texts<'s> {
-    /// Nothing read yet.
-    pub fn new(store: &'s Store) -> Self {
-        Self {
-            store,
-            lines: RefCell::default(),
-            blobs: RefCell::default(),
-            words: RefCell::default(),
-            coined: RefCell::default(),
-            edits: RefCell::default(),
-        }
-    }
+type EditKey = (TreePath, Option<EntryId>, Option<EntryId>);
 
+impl Texts {
     /// A blob's bytes; empty for none.
     ///
     /// # Errors
     /// When the blob is missing.
-    pub fn blob(&self, id: Option<EntryId>) -> Result<Rc<Vec<u8>>, StoreError> {
-        let Some(id) = id else { return Ok(Rc::default()) };
-        if let Some(known) = self.blobs.borrow().get(&id) {
-            return Ok(Rc::clone(known));
-        }
-        let bytes = Rc::new(self.store.blob(id)?);
-        self.blobs.borrow_mut().insert(id, Rc::clone(&bytes));
-        Ok(bytes)
+    pub fn blob(&self, store: &Store, id: Option<EntryId>) -> Result<Arc<Vec<u8>>, StoreError> {
+        let Some(id) = id else { return Ok(Arc::default()) };
+        self.blobs.get(&id, || store.blob(id))
     }
 
     /// A file's lines as code.
     ///
     /// # Errors
     /// When the blob is missing.
-    pub fn code(&self, path: &TreePath, id: Option<EntryId>) -> Result<Rc<Vec<CodeLine>>, StoreError> {
-        let Some(id) = id else { return Ok(Rc::default()) };
-        let key = (id, Language::of(path));
-        if let Some(known) = self.lines.borrow().get(&key) {
-            return Ok(Rc::clone(known));
-        }
-        let lines = Rc::new(code_lines(key.1, &self.blob(Some(id))?));
-        self.lines.borrow_mut().insert(key, Rc::clone(&lines));
-        Ok(lines)
+    pub fn code(
+        &self,
+        store: &Store,
+        path: &TreePath,
+        id: Option<EntryId>,
+    ) -> Result<Arc<Vec<CodeLine>>, StoreError> {
+        let Some(id) = id else { return Ok(Arc::default()) };
+        let language = Language::of(path);
+        self.lines.get(&(id, language), || Ok(code_lines(language, &self.blob(store, Some(id))?)))
     }
 
     /// The words of a file, case folded.
     ///
     /// # Errors
     /// When the blob is missing.
-    pub fn words(&self, language: Language, id: Option<EntryId>) -> Result<Rc<BTreeSet<String>>, StoreError> {
-        let Some(id) = id else { return Ok(Rc::default()) };
-        if let Some(known) = self.words.borrow().get(&(id, language)) {
-            return Ok(Rc::clone(known));
-        }
-        let words = Rc::new(words_in(language, &self.blob(Some(id))?));
-        self.words.borrow_mut().insert((id, language), Rc::clone(&words));
-        Ok(words)
+    pub fn words(
+        &self,
+        store: &Store,
+        language: Language,
+        id: Option<EntryId>,
+    ) -> Result<Arc<BTreeSet<String>>, StoreError> {
+        let Some(id) = id else { return Ok(Arc::default()) };
+        self.words.get(&(id, language), || Ok(words_in(language, &self.blob(store, Some(id))?)))
     }
 
     /// Whether a coined word (case folded) stands anywhere in a file, comments included. Much faster than lexing, so it
@@ -102,32 +106,22 @@ impl<'s> Texts<'s> {
     ///
     /// # Errors
     /// When the blob is missing.
-    pub fn mentions(&self, id: Option<EntryId>, folded: &str) -> Result<bool, StoreError> {
-        Ok(self.coined(id)?.contains(&word_key(folded.as_bytes())))
+    pub fn mentions(&self, store: &Store, id: Option<EntryId>, folded: &str) -> Result<bool, StoreError> {
+        Ok(self.coined(store, id)?.contains(&word_key(folded.as_bytes())))
     }
 
-    fn coined(&self, id: Option<EntryId>) -> Result<Rc<HashSet<u64>>, StoreError> {
-        let Some(id) = id else { return Ok(Rc::default()) };
-        if let Some(known) = self.coined.borrow().get(&id) {
-            return Ok(Rc::clone(known));
-        }
-        let keys = Rc::new(coined_keys(&self.blob(Some(id))?));
-        self.coined.borrow_mut().insert(id, Rc::clone(&keys));
-        Ok(keys)
+    fn coined(&self, store: &Store, id: Option<EntryId>) -> Result<Arc<HashSet<u64>>, StoreError> {
+        let Some(id) = id else { return Ok(Arc::default()) };
+        self.coined.get(&id, || Ok(coined_keys(&self.blob(store, Some(id))?)))
     }
 
     /// The edit that a change of one path amounts to.
     ///
     /// # Errors
     /// When a blob is missing.
-    pub fn edit(&self, change: &PathChange) -> Result<Rc<FileEdit>, StoreError> {
-        let key = (change.old.map(|entry| entry.id), change.new.map(|entry| entry.id));
-        if let Some(known) = self.edits.borrow().get(&key).filter(|known| known.path == change.path) {
-            return Ok(Rc::clone(known));
-        }
-        let edit = Rc::new(edit_of(self.store, change)?);
-        self.edits.borrow_mut().insert(key, Rc::clone(&edit));
-        Ok(edit)
+    pub fn edit(&self, store: &Store, change: &PathChange) -> Result<Arc<FileEdit>, StoreError> {
+        let key = (change.path.clone(), change.old.map(|entry| entry.id), change.new.map(|entry| entry.id));
+        self.edits.get(&key, || edit_of(store, change))
     }
 }
 
@@ -135,9 +129,9 @@ impl<'s> Texts<'s> {
 #[derive(Debug, Clone)]
 pub struct Drift {
     /// The edit as a whole.
-    pub edit: Rc<FileEdit>,
-    /// The code lines that came, in their order.
-    pub added: Vec<CodeLine>,
+    pub edit: Arc<FileEdit>,
+    /// Where each code line that came stands among those that came, in their order.
+    pub added: HashMap<u64, Vec<usize>>,
     /// How often each code line went.
     pub removed: HashMap<u64, usize>,
     /// How often each code line stood there at the base.
@@ -145,33 +139,56 @@ pub struct Drift {
 }
 
 /// Upstream's drift in the files that matter to a stack.
-pub struct Upstream<'s, 't> {
+pub struct Upstream<'t> {
     /// Texts read so far.
-    pub texts: &'t Texts<'s>,
+    pub texts: &'t Texts,
     changes: BTreeMap<TreePath, PathChange>,
+    new_endings: HashSet<Vec<u8>>,
     touching: &'t [Touching],
-    drift: RefCell<HashMap<TreePath, Rc<Drift>>>,
-    new_words: OnceCell<BTreeMap<TreePath, HashSet<u64>>>,
+    drift: Memo<TreePath, Drift>,
+    newcomers: Memo<Vec<u8>, Newcomers>,
+    new_words: OnceLock<BTreeMap<TreePath, HashSet<u64>>>,
 }
 
-impl<'s, 't> Upstream<'s, 't> {
+/// The files of one kind that upstream made since the base, and which of them each of their code lines stands in.
+#[derive(Debug, Default)]
+pub struct Newcomers {
+    /// The files, in byte order.
+    pub paths: Vec<TreePath>,
+    /// By code line, places in `paths`.
+    pub holders: HashMap<u64, Vec<usize>>,
+}
+
+impl<'t> Upstream<'t> {
     /// `changes` are those from the base to the new upstream that matter, `touching` the commits on the way.
-    pub fn new(texts: &'t Texts<'s>, changes: Vec<PathChange>, touching: &'t [Touching]) -> Self {
-        let changes = changes.into_iter().map(|change| (change.path.clone(), change)).collect();
-        Self { texts, changes, touching, drift: RefCell::default(), new_words: OnceCell::new() }
+    pub fn new(texts: &'t Texts, changes: Vec<PathChange>, touching: &'t [Touching]) -> Self {
+        let changes: BTreeMap<_, _> =
+            changes.into_iter().map(|change| (change.path.clone(), change)).collect();
+        let made = changes.values().filter(|change| change.old.is_none());
+        let new_endings = made.map(|change| ending(&change.path).to_vec()).collect();
+        Self {
+            texts,
+            changes,
+            new_endings,
+            touching,
+            drift: Memo::default(),
+            newcomers: Memo::default(),
+            new_words: OnceLock::new(),
+        }
     }
 
     /// What a path went through; `None` where upstream left it alone.
     ///
     /// # Errors
     /// When a blob is missing.
-    pub fn drift(&self, path: &TreePath) -> Result<Option<Rc<Drift>>, StoreError> {
+    pub fn drift(&self, store: &Store, path: &TreePath) -> Result<Option<Arc<Drift>>, StoreError> {
         let Some(change) = self.changes.get(path) else { return Ok(None) };
-        if let Some(known) = self.drift.borrow().get(path) {
-            return Ok(Some(Rc::clone(known)));
-        }
-        let edit = self.texts.edit(change)?;
-        let (old, new) = (self.texts.code(path, edit.old)?, self.texts.code(path, edit.new)?);
+        self.drift.get(path, || self.drift_of(store, path, change)).map(Some)
+    }
+
+    fn drift_of(&self, store: &Store, path: &TreePath, change: &PathChange) -> Result<Drift, StoreError> {
+        let edit = self.texts.edit(store, change)?;
+        let (old, new) = (self.texts.code(store, path, edit.old)?, self.texts.code(store, path, edit.new)?);
         let mut removed = HashMap::new();
         for line in edit.blocks.iter().flat_map(|block| block.old.clone()).filter_map(|at| old.get(at)) {
             *removed.entry(line.key).or_default() += 1;
@@ -180,11 +197,32 @@ impl<'s, 't> Upstream<'s, 't> {
         for line in old.iter() {
             *at_base.entry(line.key).or_default() += 1;
         }
-        let added = edit.blocks.iter().flat_map(|block| block.new.clone());
-        let added = added.filter_map(|at| new.get(at)).copied().collect();
-        let drift = Rc::new(Drift { edit, added, removed, at_base });
-        self.drift.borrow_mut().insert(path.clone(), Rc::clone(&drift));
-        Ok(Some(drift))
+        let mut added: HashMap<u64, Vec<usize>> = HashMap::new();
+        let came = edit.blocks.iter().flat_map(|block| block.new.clone()).filter_map(|at| new.get(at));
+        for (place, line) in came.enumerate() {
+            added.entry(line.key).or_default().push(place);
+        }
+        Ok(Drift { edit, added, removed, at_base })
+    }
+
+    /// The files with the ending of `path` that upstream made since the base.
+    ///
+    /// # Errors
+    /// When a blob is missing.
+    pub fn newcomers(&self, store: &Store, path: &TreePath) -> Result<Arc<Newcomers>, StoreError> {
+        let kind = ending(path).to_vec();
+        self.newcomers.get(&kind, || {
+            let mut found = Newcomers::default();
+            let made = self.changes.values().filter(|change| change.old.is_none());
+            for change in made.filter(|change| ending(&change.path) == kind) {
+                let Some(drift) = self.drift(store, &change.path)? else { continue };
+                for key in drift.added.keys() {
+                    found.holders.entry(*key).or_default().push(found.paths.len());
+                }
+                found.paths.push(change.path.clone());
+            }
+            Ok(found)
+        })
     }
 
     /// Whether upstream touched a path.
@@ -197,18 +235,18 @@ impl<'s, 't> Upstream<'s, 't> {
         self.changes.keys()
     }
 
-    /// The files that upstream made since the base.
-    pub fn new_files(&self) -> impl Iterator<Item = &TreePath> {
-        self.changes.values().filter(|change| change.old.is_none()).map(|change| &change.path)
+    /// Whether upstream made a file with the ending of `path` since the base.
+    pub fn has_newcomers(&self, path: &TreePath) -> bool {
+        self.new_endings.contains(ending(path))
     }
 
     /// How many lines upstream changed in a path.
     ///
     /// # Errors
     /// When a blob is missing.
-    pub fn churn(&self, path: &TreePath) -> Result<usize, StoreError> {
+    pub fn churn(&self, store: &Store, path: &TreePath) -> Result<usize, StoreError> {
         let Some(change) = self.changes.get(path) else { return Ok(0) };
-        let edit = self.texts.edit(change)?;
+        let edit = self.texts.edit(store, change)?;
         Ok(edit.added() + edit.removed())
     }
 
@@ -216,27 +254,35 @@ impl<'s, 't> Upstream<'s, 't> {
     ///
     /// # Errors
     /// When a blob is missing.
-    pub fn paths_with_new(&self, folded: &str, language: Language) -> Result<Vec<&TreePath>, StoreError> {
+    pub fn paths_with_new(
+        &self,
+        store: &Store,
+        folded: &str,
+        language: Language,
+    ) -> Result<Vec<&TreePath>, StoreError> {
         let (key, mut paths) = (word_key(folded.as_bytes()), Vec::new());
-        for (path, words) in self.new_words()? {
+        for (path, words) in self.new_words(store)? {
             // Words stand in comments too; only what the lexer says counts.
-            if Language::of(path) == Some(language) && words.contains(&key) && self.brings(path, folded)? {
+            if Language::of(path) == Some(language)
+                && words.contains(&key)
+                && self.brings(store, path, folded)?
+            {
                 paths.push(path);
             }
         }
         Ok(paths)
     }
 
-    fn brings(&self, path: &TreePath, folded: &str) -> Result<bool, StoreError> {
+    fn brings(&self, store: &Store, path: &TreePath, folded: &str) -> Result<bool, StoreError> {
         let (Some(language), Some(change)) = (Language::of(path), self.changes.get(path)) else {
             return Ok(false);
         };
         let id = |entry: Option<Entry>| entry.map(|entry| entry.id);
-        let new = self.texts.words(language, id(change.new))?;
-        Ok(new.contains(folded) && !self.texts.words(language, id(change.old))?.contains(folded))
+        let new = self.texts.words(store, language, id(change.new))?;
+        Ok(new.contains(folded) && !self.texts.words(store, language, id(change.old))?.contains(folded))
     }
 
-    fn new_words(&self) -> Result<&BTreeMap<TreePath, HashSet<u64>>, StoreError> {
+    fn new_words(&self, store: &Store) -> Result<&BTreeMap<TreePath, HashSet<u64>>, StoreError> {
         if let Some(known) = self.new_words.get() {
             return Ok(known);
         }
@@ -248,7 +294,8 @@ impl<'s, 't> Upstream<'s, 't> {
             if Language::of(path).is_none() || file(change.new).is_none() {
                 continue;
             }
-            let (new, old) = (self.texts.coined(file(change.new))?, self.texts.coined(file(change.old))?);
+            let (new, old) =
+                (self.texts.coined(store, file(change.new))?, self.texts.coined(store, file(change.old))?);
             all.insert(path.clone(), new.difference(&old).copied().collect());
         }
         Ok(self.new_words.get_or_init(|| all))
@@ -260,6 +307,7 @@ impl<'s, 't> Upstream<'s, 't> {
     /// When an object is missing.
     pub fn bringers(
         &self,
+        store: &Store,
         path: &TreePath,
         added: &[u64],
         removed: &[u64],
@@ -273,8 +321,9 @@ impl<'s, 't> Upstream<'s, 't> {
         let mut found = BTreeMap::new();
         for commit in self.touching {
             let Some(change) = commit.changes.iter().find(|change| change.path == *path) else { continue };
-            let edit = self.texts.edit(change)?;
-            let (old, new) = (self.texts.code(path, edit.old)?, self.texts.code(path, edit.new)?);
+            let edit = self.texts.edit(store, change)?;
+            let (old, new) =
+                (self.texts.code(store, path, edit.old)?, self.texts.code(store, path, edit.new)?);
             let came = edit.blocks.iter().flat_map(|block| block.new.clone()).filter_map(|at| new.get(at));
             let went = edit.blocks.iter().flat_map(|block| block.old.clone()).filter_map(|at| old.get(at));
             let mut count = 0;
@@ -291,19 +340,29 @@ impl<'s, 't> Upstream<'s, 't> {
     ///
     /// # Errors
     /// When an object is missing.
-    pub fn introducer(&self, path: &TreePath, folded: &str) -> Result<Option<CommitId>, StoreError> {
+    pub fn introducer(
+        &self,
+        store: &Store,
+        path: &TreePath,
+        folded: &str,
+    ) -> Result<Option<CommitId>, StoreError> {
         let Some(language) = Language::of(path) else { return Ok(None) };
         for commit in self.touching {
             let Some(change) = commit.changes.iter().find(|change| change.path == *path) else { continue };
-            let edit = self.texts.edit(change)?;
-            if self.texts.mentions(edit.new, folded)?
-                && self.texts.words(language, edit.new)?.contains(folded)
+            let edit = self.texts.edit(store, change)?;
+            if self.texts.mentions(store, edit.new, folded)?
+                && self.texts.words(store, language, edit.new)?.contains(folded)
             {
                 return Ok(Some(commit.commit));
             }
         }
         Ok(None)
     }
+}
+
+/// What a file's name ends with, from its last dot on; the whole path where there is none.
+fn ending(path: &TreePath) -> &[u8] {
+    path.as_bytes().rsplit(|&byte| byte == b'.').next().unwrap_or_default()
 }
 
 /// The coined words of a text, comments included, case folded, as keys.

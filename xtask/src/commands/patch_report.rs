@@ -10,7 +10,7 @@ use harness::{
     },
     config::{fork::fork_names, load_builds, load_fork, load_matrix},
     event::EventSink,
-    evidence::{EvidenceError, render, report::ForkReport, report_fork, trials::TrialVerdict},
+    evidence::{EvidenceError, page, render, report::ForkReport, report_fork, trials::TrialVerdict},
     fork::{open::Source, target::Onto},
     matrix::{Filter, backends_of, expand_cells},
 };
@@ -143,12 +143,18 @@ fn show(args: &PatchReportArgs, forks: Vec<ForkReport>) -> Result<(), Failure> {
     match args.format {
         ReportFormat::Json => Document::new("patch-report", 1, Reports { forks }).print()?,
         ReportFormat::Markdown => print_text(&joined(&forks, render::markdown))?,
+        ReportFormat::Html => print_text(&page(&forks)?)?,
         ReportFormat::Text => match &args.explain {
             Some(query) => print_text(&explained(&forks, query)?)?,
             None => print_text(&joined(&forks, render::table))?,
         },
     }
     Ok(())
+}
+
+fn page(forks: &[ForkReport]) -> Result<String, Failure> {
+    page::html(forks)
+        .map_err(|error| Failure::new(Exit::Tool, format!("cannot write the page: {error}"), None))
 }
 
 fn joined(forks: &[ForkReport], text: impl Fn(&ForkReport) -> String) -> String {
