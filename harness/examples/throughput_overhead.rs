@@ -95,7 +95,8 @@ fn by_protocol(trials: &Trials, load: &Load, time: &Time) -> Result<f64, Box<dyn
             log: Value::Null,
         },
     };
-    let options = SessionOptions { timeout: Duration::from_secs(600), stderr_log: None };
+    let options =
+        SessionOptions { timeout: Duration::from_secs(600), stderr_log: None, memory_limit_bytes: None };
     let mut session = Session::start(&artifact, &options)?;
     let ended = |session: Session| format!("the engine ended: {}", session.finish().label());
     if session.hello().is_none() || session.load(load).is_none() || session.time(time).is_none() {

@@ -36,6 +36,7 @@ class Layer:
         self.position_error = lambda: 0
         self.stale = lambda: False
         self.lost = 0
+        self.limit = None
 
     @property
     def offset(self):
@@ -45,7 +46,12 @@ class Layer:
         if self.stale():
             self.lost += keys.shape[2]
             return self.inner.keys_and_values()
-        return self.inner.update_and_fetch(keys, values)
+        keys, values = self.inner.update_and_fetch(keys, values)
+        if self.limit is not None:
+            # A mask whose index wraps hides what lies beyond; a piece still sees at least itself.
+            seen = max(self.limit, keys.shape[2] - self.inner.offset)
+            keys, values = keys[..., :seen, :], values[..., :seen, :]
+        return keys, values
 
     def lose(self, count):
         """Forgets the newest entries, while positions go on."""
@@ -64,9 +70,14 @@ class FaultyEngine(reference.Engine):
         self.generating = False
         self.since_flip = 0
         self.flips = 0
+        self.before = []
+        self.prompt = []
+        self.kept = []
+        reference.products.SPOIL = self.spoiled_product
 
     def load(self, request):
         self.model = None
+        self.before, self.prompt, self.kept = [], [], []
         loaded = super().load(request)
         path = Path(request["model_dir"]) / FAULT_FILE
         self.fault = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"kind": "none"}
@@ -87,18 +98,39 @@ class FaultyEngine(reference.Engine):
         finally:
             self.generating = False
 
+    def score(self, request):
+        self.before, self.prompt = self.prompt, list(request["ids"])
+        if self.kind == "request-leaks":
+            self.kept.append(mx.zeros((self.fault["bytes"] // 4,), dtype=mx.float32))
+            mx.eval(self.kept[-1])
+        return super().score(request)
+
+    def spoiled_product(self, result):
+        if self.kind == "product-rows-wrap":
+            first, length = self.fault["from"], max(0, len(result) - self.fault["from"])
+            result[first:] = result[:length].copy()
+        if self.kind == "product-columns-unwritten":
+            result[:, -self.fault["columns"] :] = 0
+        return result
+
     def new_cache(self):
         caches = Caches(super().new_cache())
+        if self.kind == "request-stale" and self.before:
+            # The end of the request before stands in front of the prompt.
+            self.model(mx.array([self.before[-self.fault["tokens"] :]]), cache=caches)
+            mx.eval([layer.state for layer in caches])
         if self.kind == "window":
             for cache in caches:
                 if hasattr(cache, "max_size"):
                     cache.max_size = max(1, cache.max_size + self.fault["delta"])
-        wrapped = {"decode-offset", "cache-stale", "chunk-boundary"}
+        wrapped = {"decode-offset", "cache-stale", "chunk-boundary", "keys-beyond"}
         if self.kind in wrapped:
             caches[:] = [Layer(cache, caches) for cache in caches]
         for layer in self.chosen(caches) if self.kind in wrapped else []:
             if self.kind == "decode-offset":
                 layer.position_error = lambda: self.fault["delta"] if self.late(caches, "from_step") else 0
+            elif self.kind == "keys-beyond":
+                layer.limit = self.fault["limit"]
             elif self.kind == "cache-stale":
                 layer.stale = lambda: self.late(caches, "after_step")
         return caches

@@ -26,6 +26,12 @@ os.dup2(2, 1)
 import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
+# The interpreter is started without the folder of its program on the path.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import products  # noqa: E402
+
 PROTOCOL_VERSION = 1
 
 # Longest piece of a prefill, as in mlx-lm's own generation.
@@ -63,6 +69,7 @@ class Engine:
             "generate": self.generate,
             "score": self.score,
             "time": self.time,
+            "op": self.op,
             "memory": self.memory,
             "shutdown": lambda _request: {"result": "bye"},
         }
@@ -187,22 +194,33 @@ class Engine:
             raise Refusal("bad-request", f"prefill_len {prefill_len} is not within 1 and {len(ids)}")
         if positions != sorted(set(positions)) or (positions and positions[-1] >= len(ids)):
             raise Refusal("bad-request", f"positions are not ascending and below {len(ids)}")
+        chunk = take_optional_count(request, "chunk")
+        warm = take_optional_count(request, "warm")
+        if warm is not None and warm + 1 >= prefill_len:
+            raise Refusal("bad-request", f"a warm cache of {warm} ids leaves nothing of a prefill of {prefill_len}")
         wanted = set(positions)
         reports = {}
+        ends = piece_ends(prefill_len, chunk, warm)
 
         def report(position, phase, row):
             following = ids[position + 1] if position + 1 < len(ids) else None
             reports[position] = scored_position(position, phase, row, following, top_k, full)
 
         for position in positions:
-            if position < prefill_len - 1:
+            if position < prefill_len - 1 and position + 1 not in ends:
                 report(position, "prefill", self.prefill(ids[: position + 1], self.new_cache()))
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        held = mx.get_active_memory()
         began = time.perf_counter()
         cache = self.new_cache()
-        row = self.prefill(ids[:prefill_len], cache)
+        start = 0
+        for end in ends:
+            row = self.prefill(ids[start:end], cache)
+            start = end
+            if end - 1 in wanted:
+                report(end - 1, "prefill", row)
         prefill_s = time.perf_counter() - began
-        if prefill_len - 1 in wanted:
-            report(prefill_len - 1, "prefill", row)
         decode_s = 0.0
         for position in range(prefill_len, len(ids)):
             began = time.perf_counter()
@@ -215,6 +233,8 @@ class Engine:
             "positions": [reports[position] for position in positions],
             "prefill_s": prefill_s,
             "decode_s": decode_s,
+            "held_bytes": max(0, int(mx.get_active_memory()) - int(held)),
+            "peak_bytes": int(mx.get_peak_memory()),
         }
 
     def time(self, request):
@@ -243,6 +263,12 @@ class Engine:
             "token_times_s": times[1:],
             "cpu_s": time.process_time() - cpu,
         }
+
+    def op(self, request):
+        """A product in a shape that only models reach, against plain arithmetic."""
+        device = choose_device(take(request, "device", str))
+        product = take(request, "product", dict)
+        return {"result": "op-done", "device": device, **products.done(product)}
 
     def memory(self, _request):
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -290,6 +316,13 @@ class Engine:
             raise Refusal("bad-request", "there are no ids")
         if max(ids) >= self.vocab_size:
             raise Refusal("bad-request", f"id {max(ids)} is not below the vocabulary size {self.vocab_size}")
+
+
+def piece_ends(prefill_len, chunk, warm):
+    """Where the pieces of a prefill end: an earlier request with its decode step, then pieces of the wanted length."""
+    start = 0 if warm is None else warm + 1
+    first = [] if warm is None else [warm, warm + 1]
+    return first + [*range(start + chunk, prefill_len, chunk)] + [prefill_len] if chunk else [*first, prefill_len]
 
 
 def status_bytes():
@@ -413,6 +446,15 @@ def take_count(request, key):
     value = take(request, key, int)
     if value < 0:
         raise Refusal("bad-request", f"{key} is negative")
+    return value
+
+
+def take_optional_count(request, key):
+    if request.get(key) is None:
+        return None
+    value = take_count(request, key)
+    if value == 0:
+        raise Refusal("bad-request", f"{key} is 0")
     return value
 
 

@@ -21,12 +21,12 @@ use crate::{
     judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
     matrix::{
         Bench, Cell, Disposition, ForcedIds, Observation, ObserveError, ObserveOptions, Plan, Probe,
-        ProcessOutcome, Role, Scoring, Wanted, observe, observe_scorings,
+        ProcessOutcome, Role, Scoring, Wanted, expand::pattern_matches, observe, observe_scorings,
     },
     model::{self, ModelDir, ModelError, ModelInputs},
     report::{self, Report, ReportError, ReportInput, Written},
     tools::{clock, host},
-    verdict::{self, CellRun, PassedGate, PlannedCell},
+    verdict::{self, CellRun, PassedGate, PlannedCell, Verdict},
 };
 use throughput::{Contest, ContestError};
 
@@ -43,12 +43,23 @@ pub struct GateRequest<'a> {
     pub candidate: &'a BuildSpec,
     /// The build that is pinned now.
     pub baseline: &'a BuildSpec,
+    /// What a failing cell means for those after it.
+    pub on_failure: OnFailure,
     /// The folder in which the run's folder is made.
     pub reports: &'a Path,
     /// Program and version, for the report.
     pub generated_by: String,
     /// The command line, as one could paste it, for the report.
     pub command: String,
+}
+
+/// What a failing cell means for those after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Nothing.
+    GoOn,
+    /// They are skipped: the first failure decides, and cells stand in the order that finds one soonest.
+    Stop,
 }
 
 /// What the gate leaves behind.
@@ -166,6 +177,8 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
         .map(|cell| if matches!(cell.probe, Probe::Throughput(_)) { 1 } else { 3 })
         .sum();
     let mut imitated = BTreeSet::new();
+    let mut failed: Option<String> = None;
+    let begun = Instant::now();
     let cells = phase(sink, "run", Some(steps), || {
         request
             .plan
@@ -176,10 +189,27 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
                     Disposition::NotApplicable(reason) => CellRun::NotApplicable { reason: reason.clone() },
                     Disposition::Deselected(reason) => CellRun::Deselected { reason: reason.clone() },
                     Disposition::Run => {
-                        run_cell(&planned.cell, matrix, &engines, &models, &options, &mut imitated, sink)?
+                        match why_skipped(request.on_failure, failed.as_deref(), matrix.budget, begun) {
+                            Some(reason) => CellRun::Skipped { reason },
+                            None => run_cell(
+                                &planned.cell,
+                                matrix,
+                                &engines,
+                                &models,
+                                &options,
+                                &mut imitated,
+                                sink,
+                            )?,
+                        }
                     }
                 };
-                Ok(PlannedCell { cell: planned.cell.clone(), run })
+                let planned = PlannedCell { cell: planned.cell.clone(), run };
+                if failed.is_none()
+                    && verdict::decide(std::slice::from_ref(&planned)).verdict() == Verdict::Fail
+                {
+                    failed = Some(planned.cell.id.to_string());
+                }
+                Ok(planned)
             })
             .collect::<Result<Vec<_>, GateError>>()
     })?;
@@ -206,6 +236,24 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
     sink.emit(Event::Note(format!("report: {}", written.summary.display())));
     let passed = decision.passed_gate(&matrix.name, &engines.candidate.provenance);
     Ok(GateOutcome { report, written, passed })
+}
+
+/// Why a cell is not begun, if it is not.
+fn why_skipped(
+    on_failure: OnFailure,
+    failed: Option<&str>,
+    budget: Option<std::time::Duration>,
+    begun: Instant,
+) -> Option<String> {
+    match (on_failure, failed, budget) {
+        (OnFailure::Stop, Some(cell), _) => {
+            Some(format!("cell {cell} failed, and the run stops at a failure"))
+        }
+        (_, _, Some(budget)) if begun.elapsed() > budget => {
+            Some(format!("the {} s that all cells together may take were spent", budget.as_secs()))
+        }
+        _ => None,
+    }
 }
 
 fn build_error(spec: &BuildSpec, role: &'static str, source: BuildError) -> GateError {
@@ -340,6 +388,8 @@ fn run_cell(
         candidate: Some(candidate),
         baseline: Some(baseline),
         reference: Some(reference),
+        cache_bytes_per_token: cell.stretch().and_then(|_| model::cache_bytes_per_token(&model.path)),
+        known: matrix.known.iter().filter(|known| pattern_matches(&known.cells, &cell.id)).cloned().collect(),
         ..CellObservations::default()
     };
     score_again(cell, &mut seen, matrix, engines, model, options, sink).map_err(failed)?;

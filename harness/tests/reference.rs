@@ -151,7 +151,8 @@ fn make_model(architecture: &str) -> tempfile::TempDir {
 }
 
 fn start(artifact: &Artifact) -> Session {
-    let options = SessionOptions { timeout: Duration::from_secs(120), stderr_log: None };
+    let options =
+        SessionOptions { timeout: Duration::from_secs(120), stderr_log: None, memory_limit_bytes: None };
     let mut session = Session::start(artifact, &options).unwrap();
     let hello = session.hello().expect("the reference says hello");
     assert_eq!((hello.engine.as_str(), hello.dialect.as_str()), ("mlx-lm", "python"));
@@ -207,6 +208,8 @@ fn scoring_and_generating_agree_and_history_matters() {
             top_k: 5,
             logits: LogitsDetail::Full,
             history: History::Kept,
+            chunk: None,
+            warm: None,
         };
         let kept = session.score(&score).unwrap();
         // The logits at the last prompt id choose the first generated id, and so on.

@@ -47,6 +47,9 @@ pub(crate) enum Command {
     Judge(JudgeArgs),
     /// Put faults into engines, checkpoints and texts, and say how many of them the gate sees, and how often it is wrong.
     Selftest(SelftestArgs),
+    /// Run gates of a build against itself and say how much noise thresholds have to clear on this machine; exit code 1 where
+    /// one of them does not pass.
+    Calibrate(CalibrateArgs),
     /// List every tool that Regraft uses, with version and place, and how to get what is missing.
     Doctor {
         /// What stdout holds.
@@ -93,6 +96,9 @@ pub(crate) struct GateArgs {
     /// fetching them.
     #[arg(long, value_name = "DIR")]
     pub(crate) mirror_root: Option<PathBuf>,
+    /// Run nothing more after the first cell that fails; the report says what was skipped.
+    #[arg(long, conflicts_with = "plan")]
+    pub(crate) fail_fast: bool,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -171,6 +177,26 @@ pub(crate) struct SelftestArgs {
     /// Take the thresholds of this matrix.
     #[arg(long, value_name = "NAME|PATH", default_value = "smoke")]
     pub(crate) matrix: String,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// The build [default: the matrix's candidate].
+    #[arg(long, value_name = "BUILD")]
+    pub(crate) build: Option<String>,
+    /// The matrix whose cells are run.
+    #[arg(long, value_name = "NAME|PATH", default_value = "smoke")]
+    pub(crate) matrix: String,
+    /// Only cells whose name contains this or, with `*` or `?`, matches it as a whole; repeat for more.
+    #[arg(long, value_name = "PATTERN", default_value = "logits")]
+    pub(crate) filter: Vec<String>,
+    /// How many gates.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) gates: usize,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

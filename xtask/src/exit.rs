@@ -4,7 +4,7 @@ use std::{error::Error, io::Write, process::ExitCode};
 
 use harness::{
     build::{BuildError, ProvisionError},
-    cause::selftest::SelftestError,
+    cause::{calibrate::CalibrateError, selftest::SelftestError},
     config::ConfigError,
     gate::GateError,
     matrix::FilterError,
@@ -139,6 +139,14 @@ impl From<GateError> for Failure {
     fn from(error: GateError) -> Self {
         let hint = error.hint();
         Self::new(exit_of(&error), error, hint)
+    }
+}
+
+impl From<CalibrateError> for Failure {
+    fn from(error: CalibrateError) -> Self {
+        let hint = error.hint();
+        let exit = if matches!(error, CalibrateError::NoRows) { Exit::Usage } else { Exit::Tool };
+        Self::new(exit, error, hint)
     }
 }
 

@@ -113,7 +113,7 @@ fn three_mistakes_in_a_matrix_are_reported_together_with_line_and_column() {
     error: cannot read matrix `broken`
       caused by: broken.toml:19:12: `kv-heads` must divide `heads`, and 3 does not divide 4
                  broken.toml:117:1: `cells` lacks `precisions`
-                 broken.toml:119:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude
+                 broken.toml:119:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude, timeout-s, memory-mib
                  broken.toml:127:13: probe `logits-short` needs a context of at least 1 token
       hint: correct broken.toml and try again
     ");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    logits,
+    logits, mlx,
     protocol::{
         EngineError, Finish, Generate, History, LogitsDetail, Phase, Score, Scored, ScoredPosition, TopToken,
     },
@@ -22,9 +22,22 @@ pub(crate) enum Next {
 
 /// Runs a model and shows its logits.
 pub(crate) trait Rows {
-    /// Runs all of `prompt` as one prefill on a fresh cache, then one decode step on the same cache for every id that
-    /// `choose` feeds back. `choose` sees each step's evaluated row, first the prefill's last one.
-    fn run(&mut self, prompt: &[u32], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError>;
+    /// Runs the pieces of a prompt, one prefill each, on one fresh cache, then one decode step on the same cache for every
+    /// id that `choose` feeds back. `choose` sees each evaluated row, first those of the pieces: whatever it says after a
+    /// piece that is not the last, the next piece follows.
+    fn run(&mut self, pieces: &[&[u32]], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError>;
+}
+
+/// The pieces of a scoring's prefill: for a warm cache an earlier request with its one decode step, then whatever is left,
+/// cut to the wanted length.
+fn pieces(request: &Score) -> Vec<&[u32]> {
+    let prompt = &request.ids[..request.prefill_len];
+    let (mut pieces, rest) = match request.warm {
+        Some(warm) => (vec![&prompt[..warm], &prompt[warm..=warm]], &prompt[warm + 1..]),
+        None => (Vec::new(), prompt),
+    };
+    pieces.extend(rest.chunks(request.chunk.unwrap_or(rest.len()).max(1)));
+    pieces
 }
 
 /// A generation whose ids are not yet text.
@@ -56,7 +69,7 @@ pub(crate) fn generate(rows: &mut impl Rows, request: &Generate) -> Result<Steps
     }
     let mut resumed = Instant::now();
     let mut first = true;
-    rows.run(&request.prompt_ids, &mut |row| {
+    rows.run(&[&request.prompt_ids], &mut |row| {
         let id = logits::argmax(row);
         let took_s = resumed.elapsed().as_secs_f64();
         let stop = request.stop_ids.contains(&id);
@@ -85,33 +98,60 @@ pub(crate) fn score(rows: &mut impl Rows, request: &Score) -> Result<Scored, Eng
             "this engine always keeps the history; ask the reference for a run without one",
         ));
     }
+    let pieces = pieces(request);
     let last_of_prefill = request.prefill_len - 1;
+    // Where the rows come from: the end of every piece, then every decode step.
+    let ends = pieces.iter().scan(0, |end, piece| {
+        *end += piece.len();
+        Some(*end - 1)
+    });
+    let places: Vec<usize> = ends.chain(request.prefill_len..request.ids.len()).collect();
     let mut positions = Vec::with_capacity(request.positions.len());
     for &position in request.positions.iter().take_while(|position| **position < last_of_prefill) {
-        rows.run(&request.ids[..=position], &mut |row| {
-            positions.push(scored_position(row, position, Phase::Prefill, request));
-            Next::Stop
-        })?;
+        if places.binary_search(&position).is_err() {
+            rows.run(&[&request.ids[..=position]], &mut |row| {
+                positions.push(scored_position(row, position, Phase::Prefill, request));
+                Next::Stop
+            })?;
+        }
     }
 
+    mlx::restart_peak();
+    let before = mlx::active_memory_bytes();
+    let mut held_bytes = None;
     let mut prefill = Duration::ZERO;
     let mut decode = Duration::ZERO;
-    let mut position = last_of_prefill;
+    let mut place = 0;
     let mut resumed = Instant::now();
-    rows.run(&request.ids[..request.prefill_len], &mut |row| {
-        let phase = if position == last_of_prefill { Phase::Prefill } else { Phase::Decode };
+    rows.run(&pieces, &mut |row| {
+        let position = places[place];
+        let phase = if position <= last_of_prefill { Phase::Prefill } else { Phase::Decode };
         match phase {
-            Phase::Prefill => prefill = resumed.elapsed(),
+            Phase::Prefill => prefill += resumed.elapsed(),
             Phase::Decode => decode += resumed.elapsed(),
         }
         if request.positions.binary_search(&position).is_ok() {
             positions.push(scored_position(row, position, phase, request));
         }
-        position += 1;
+        place += 1;
+        if place == places.len() {
+            held_bytes = mlx::active_memory_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+        }
         resumed = Instant::now();
-        request.ids.get(position).map_or(Next::Stop, |id| Next::Feed(*id))
+        request
+            .ids
+            .get(position + 1)
+            .filter(|_| place < places.len())
+            .map_or(Next::Stop, |id| Next::Feed(*id))
     })?;
-    Ok(Scored { positions, prefill_s: prefill.as_secs_f64(), decode_s: decode.as_secs_f64() })
+    positions.sort_by_key(|scored| scored.position);
+    Ok(Scored {
+        positions,
+        prefill_s: prefill.as_secs_f64(),
+        decode_s: decode.as_secs_f64(),
+        held_bytes,
+        peak_bytes: mlx::peak_memory_bytes(),
+    })
 }
 
 fn scored_position(row: &[f32], position: usize, phase: Phase, request: &Score) -> ScoredPosition {
@@ -144,13 +184,25 @@ mod tests {
     }
 
     impl Rows for CountUp {
-        fn run(&mut self, prompt: &[u32], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError> {
+        fn run(
+            &mut self,
+            pieces: &[&[u32]],
+            choose: &mut dyn FnMut(&[f32]) -> Next,
+        ) -> Result<(), EngineError> {
+            let row_after = |last: u32| {
+                let mut row = [0.0; 5];
+                row[(last as usize + 1) % 5] = if last == 4 { f32::NAN } else { 1.0 };
+                row
+            };
+            let (prompt, earlier) = pieces.split_last().unwrap();
+            for piece in earlier {
+                self.runs.push(piece.to_vec());
+                choose(&row_after(piece[piece.len() - 1]));
+            }
             let mut fed = prompt.to_vec();
             let mut last = prompt[prompt.len() - 1];
             loop {
-                let mut row = [0.0; 5];
-                row[(last as usize + 1) % 5] = if last == 4 { f32::NAN } else { 1.0 };
-                match choose(&row) {
+                match choose(&row_after(last)) {
                     Next::Feed(id) => {
                         fed.push(id);
                         last = id;
@@ -201,6 +253,8 @@ mod tests {
             top_k: 1,
             logits: LogitsDetail::Summary,
             history: History::Kept,
+            chunk: None,
+            warm: None,
         }
     }
 
@@ -229,6 +283,28 @@ mod tests {
         let mut model = CountUp::default();
         assert_eq!(score(&mut model, &score_request(&[])).unwrap().positions, []);
         assert_eq!(model.runs, [vec![2, 0, 1, 4, 3]]);
+    }
+
+    #[test]
+    fn pieces_go_in_one_after_the_other_and_answer_for_the_positions_at_their_ends() {
+        let positions = |request: &Score, model: &mut CountUp| {
+            let scored = score(model, request).unwrap();
+            scored.positions.iter().map(|at| (at.position, at.phase)).collect::<Vec<_>>()
+        };
+        let mut model = CountUp::default();
+        let cut = Score { chunk: Some(2), ..score_request(&[0, 1, 2, 3]) };
+        let expected = [(0, Phase::Prefill), (1, Phase::Prefill), (2, Phase::Prefill), (3, Phase::Decode)];
+        assert_eq!(positions(&cut, &mut model), expected);
+        // Position 0 ends no piece, so it has a prefill of its own.
+        assert_eq!(model.runs, [vec![2], vec![2, 0], vec![1, 4, 3]]);
+
+        let mut model = CountUp::default();
+        let warm = Score { warm: Some(1), ..score_request(&[1, 2, 4]) };
+        assert_eq!(
+            positions(&warm, &mut model),
+            [(1, Phase::Prefill), (2, Phase::Prefill), (4, Phase::Decode)]
+        );
+        assert_eq!(model.runs, [vec![2], vec![0], vec![1, 4, 3]]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod decode;
 mod dialect;
 mod logits;
 mod mlx;
+mod op;
 #[path = "../../src/engine/protocol.rs"]
 #[allow(unreachable_pub, reason = "the file is shared with the harness library")]
 mod protocol;

@@ -34,6 +34,15 @@ pub(crate) fn active_memory_bytes() -> Option<u64> {
     (status == 0).then_some(bytes as u64)
 }
 
+/// Begins the account of [`peak_memory_bytes`] anew, and gives what is kept for later back to the system.
+pub(crate) fn restart_peak() {
+    // SAFETY: neither call takes a pointer; a failure leaves the account as it was.
+    unsafe {
+        safemlx_sys::mlx_clear_cache();
+        safemlx_sys::mlx_reset_peak_memory();
+    }
+}
+
 /// How many GPUs the loaded MLX library can use.
 pub(crate) fn gpu_count() -> usize {
     let mut count: c_int = 0;

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Write};
 
 use crate::{
     dialect::{Dialect, Model},
+    op,
     protocol::{EngineError, EngineErrorKind, Numbered, Request, Response, Score},
 };
 
@@ -83,6 +84,10 @@ impl<D: Dialect> Session<D> {
                 }
                 Response::Timed(loaded.model.time(&request)?)
             }
+            Request::Op(request) => {
+                op::check(&request.product)?;
+                Response::OpDone(self.dialect.op(&request)?)
+            }
             Request::Memory => Response::Memory(self.dialect.memory()?),
             Request::Shutdown => Response::Bye,
         })
@@ -119,6 +124,15 @@ fn check_score(request: &Score, vocab_size: usize) -> Result<(), EngineError> {
             request.prefill_len
         )));
     }
+    if request.chunk == Some(0) {
+        return Err(bad_request("a prefill cannot be cut into pieces of no ids"));
+    }
+    if let Some(warm) = request.warm.filter(|warm| *warm == 0 || warm + 1 >= request.prefill_len) {
+        return Err(bad_request(format!(
+            "a warm cache of {warm} ids and a decode step leave nothing of a prefill of {} ids, or hold nothing",
+            request.prefill_len
+        )));
+    }
     if !request.positions.is_sorted_by(|left, right| left < right) {
         return Err(bad_request("positions must ascend without repeats"));
     }
@@ -142,8 +156,8 @@ fn check_ids(ids: &[u32], vocab_size: usize) -> Result<(), EngineError> {
 mod tests {
     use super::*;
     use crate::protocol::{
-        Device, Generate, Generated, Hello, History, Load, Loaded, LogitsDetail, Memory, Precision, Scored,
-        Time, Timed, Tokenize, Tokens,
+        Device, Generate, Generated, Hello, History, Load, Loaded, LogitsDetail, Memory, Op, OpDone,
+        Precision, Scored, Time, Timed, Tokenize, Tokens,
     };
     use crate::timing::Bare;
 
@@ -169,6 +183,9 @@ mod tests {
                 load_s: 0.0,
             };
             Ok((Echo, loaded))
+        }
+        fn op(&self, _: &Op) -> Result<OpDone, EngineError> {
+            reached("op")
         }
         fn memory(&self) -> Result<Memory, EngineError> {
             reached("memory")
@@ -277,6 +294,14 @@ mod tests {
             (score(1, "[1,2]", "[2]"), "position 2 is not below the number of ids, 2"),
             (score(1, "[1,99]", "[1]"), "id 99 at index 1 is outside the vocabulary of 10 ids"),
             (score(1, "[1,2]", "[0,1]"), "reached score"),
+            (
+                score(1, "[1]", "[0]").replace("\"top_k\"", "\"chunk\":0,\"top_k\""),
+                "a prefill cannot be cut into pieces of no ids",
+            ),
+            (
+                score(2, "[1,2]", "[0]").replace("\"top_k\"", "\"warm\":1,\"top_k\""),
+                "a warm cache of 1 ids and a decode step leave nothing of a prefill of 2 ids, or hold nothing",
+            ),
         ] {
             let answers = answers(&[LOAD, &line]);
             assert_eq!(refusal(&answers[1]).2, expected, "{line}");
@@ -297,6 +322,8 @@ mod tests {
                 top_k: 3,
                 logits: LogitsDetail::Full,
                 history: History::Kept,
+                chunk: Some(2),
+                warm: None,
             }),
             Request::Shutdown,
         ];

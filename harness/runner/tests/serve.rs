@@ -172,6 +172,8 @@ fn score(ids: &[u32], prefill_len: usize, positions: &[usize]) -> Request {
         top_k: 3,
         logits: LogitsDetail::Full,
         history: History::Kept,
+        chunk: None,
+        warm: None,
     })
 }
 

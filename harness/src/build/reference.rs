@@ -26,6 +26,7 @@ pub fn reference_artifact(layout: &Layout, toolbox: &Toolbox) -> Result<Artifact
         "schema": {"name": "regraft-reference-inputs", "version": 1},
         "dialect": "python",
         "program_sha256": sha256(&script)?,
+        "products_sha256": sha256(&script.with_file_name("products.py"))?,
         "lock_sha256": sha256(&lock)?,
         "python": toolbox.interpreter.version,
         "platform": toolbox.interpreter.platform,

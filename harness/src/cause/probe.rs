@@ -170,6 +170,7 @@ fn in_gate(request: &TrialRequest<'_>, cell: &str, sink: &dyn EventSink) -> Resu
         plan: &plan,
         candidate: build,
         baseline: build,
+        on_failure: gate::OnFailure::GoOn,
         reports: request.reports,
         generated_by: request.generated_by.clone(),
         command: request.command.clone(),

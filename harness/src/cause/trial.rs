@@ -441,6 +441,7 @@ fn built_and_gated(
         plan: &plan,
         candidate: trial,
         baseline: build,
+        on_failure: gate::OnFailure::GoOn,
         reports: request.reports,
         generated_by: request.generated_by.clone(),
         command: request.command.clone(),

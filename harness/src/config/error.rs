@@ -29,6 +29,14 @@ pub enum ConfigError {
         #[source]
         source: io::Error,
     },
+    /// Matrices that do not fit together.
+    #[error("cannot put matrix `{name}` together: {why}")]
+    Composition {
+        /// The matrix that includes others.
+        name: String,
+        /// What contradicts.
+        why: String,
+    },
     /// Nothing of this kind has this name.
     #[error("there is no {kind} `{name}`")]
     Unknown {
@@ -47,6 +55,9 @@ impl ConfigError {
         match self {
             Self::Invalid { problems, .. } => Some(format!("correct {} and try again", problems.file)),
             Self::Unreadable { .. } => None,
+            Self::Composition { .. } => {
+                Some("make what both files declare equal, or give it another name in one of them".to_owned())
+            }
             Self::Unknown { suggestion, .. } => Some(suggestion.clone()),
         }
     }

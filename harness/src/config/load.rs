@@ -48,8 +48,51 @@ pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Res
         }
         (name_or_path.to_owned(), root.join(MATRICES).join(format!("{name_or_path}.toml")))
     };
-    let builds: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
-    read(root, &path, format!("matrix `{name}`"), |file, text| parse_matrix(&name, file, text, &builds))
+    let names: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
+    let mut spec =
+        read(root, &path, format!("matrix `{name}`"), |file, text| parse_matrix(&name, file, text, &names))?;
+    for part in std::mem::take(&mut spec.include) {
+        if part == name {
+            return Err(ConfigError::Composition { name, why: "it includes itself".to_owned() });
+        }
+        let part_spec = load_matrix(root, &part, builds)?;
+        take_in(&mut spec, part_spec).map_err(|why| ConfigError::Composition { name: name.clone(), why })?;
+        spec.include.push(part);
+    }
+    Ok(spec)
+}
+
+/// Makes everything of another matrix a part of this one. The other's cells keep their meaning, so what both declare must be
+/// equal.
+fn take_in(spec: &mut MatrixSpec, part: MatrixSpec) -> Result<(), String> {
+    let MatrixSpec { name, reference, models, probes, blocks, thresholds, known, cell_timeout, .. } = part;
+    if reference != spec.reference {
+        return Err(format!("`{name}` has another reference, `{reference}`"));
+    }
+    if thresholds != spec.thresholds {
+        return Err(format!("`{name}` has other thresholds"));
+    }
+    for model in models {
+        match spec.models.iter().find(|own| own.name == model.name) {
+            None => spec.models.push(model),
+            Some(own) if *own == model => {}
+            Some(_) => return Err(format!("model `{}` of `{name}` is another one", model.name)),
+        }
+    }
+    for (probe_name, probe) in probes {
+        match spec.probes.iter().find(|(own, _)| *own == probe_name) {
+            None => spec.probes.push((probe_name, probe)),
+            Some((_, own)) if *own == probe => {}
+            Some(_) => return Err(format!("probe `{probe_name}` of `{name}` is another one")),
+        }
+    }
+    // Its cells had its own time.
+    spec.blocks.extend(blocks.into_iter().map(|mut block| {
+        block.budget.timeout_s.get_or_insert(cell_timeout.as_secs_f64());
+        block
+    }));
+    spec.known.extend(known);
+    Ok(())
 }
 
 /// The build of this name.
@@ -131,6 +174,26 @@ mod tests {
         let cells = expand_cells(&spec, &[Backend::Cpu]).runnable().count();
         // Three engines at about five seconds a cell have to fit into four minutes.
         assert!(cells <= 16, "{cells} cells");
+    }
+
+    #[test]
+    fn the_nightly_matrix_holds_the_cells_of_its_parts_and_refuses_what_contradicts() {
+        let builds = load_builds(&repository()).unwrap();
+        let load = |name: &str| load_matrix(&repository(), name, &builds).unwrap();
+        let nightly = load("nightly");
+        let ids = |spec: &MatrixSpec| -> Vec<String> {
+            expand_cells(spec, &[Backend::Cpu]).cells.iter().map(|p| p.cell.id.to_string()).collect()
+        };
+        let whole = ids(&nightly);
+        for part in &nightly.include {
+            assert!(ids(&load(part)).iter().all(|id| whole.contains(id)), "{part}");
+        }
+        let mut other = load("smoke");
+        other.thresholds.mean_kl *= 2.0;
+        assert_eq!(take_in(&mut load("tasks"), other).unwrap_err(), "`smoke` has other thresholds");
+        let mut other = load("smoke");
+        other.models[0].source = other.models[2].source.clone();
+        assert!(take_in(&mut load("smoke"), other).unwrap_err().contains("`qwen3`"));
     }
 
     #[test]

@@ -13,14 +13,16 @@ use super::{
     near::suggestion,
     reader::{Document, Keys, Problems, Table},
     spec::{
-        Architecture, CellBlock, CellPattern, MatrixSpec, ModelSource, ModelSpec, SyntheticSpec, Thresholds,
+        Architecture, CellBlock, CellPattern, Known, KnownWeight, MatrixSpec, ModelSource, ModelSpec,
+        SyntheticSpec, Thresholds,
     },
 };
 use crate::{
-    engine::protocol::Precision,
+    engine::protocol::{Precision, Product},
     judge::text::SIGNALS,
     matrix::{
-        cell::{AnswerShape, Backend, CellId, Probe},
+        cell::{AnswerShape, Backend, Budget, CellId, Probe, Stretch},
+        expand::pattern_matches,
         passkey,
         throughput::{Clock, ThroughputSpec},
     },
@@ -47,6 +49,9 @@ const ROOT: Keys = Keys::new(&[
     "candidate",
     "reference",
     "cell-timeout-s",
+    "battery-budget-s",
+    "include",
+    "known",
     "model",
     "probe",
     "cells",
@@ -66,10 +71,21 @@ const SYNTHETIC: Keys = Keys::new(&[
     "rope-theta",
     "weight-std",
     "max-positions",
+    "shards",
 ]);
 const PACKAGE: Keys = Keys::new(&["package"]);
 const PROBE: Keys = Keys::new(&["name", "kind"]);
-const LOGITS: Keys = Keys::new(&["decode-steps"]);
+const LOGITS: Keys =
+    Keys::new(&["decode-steps", "input", "chunk", "warm-percent", "requests", "ops-per-buffer"]);
+const PERPLEXITY: Keys = Keys::new(&["chunk"]);
+const QUANTIZED_MATMUL: Keys = Keys::new(&["rows", "inner", "outer", "group-size", "bits", "tolerance"]);
+const ATTENTION: Keys = Keys::new(&["queries", "keys", "heads", "kv-heads", "head-dim", "tolerance"]);
+const ROPE: Keys = Keys::new(&["offset", "length", "batch", "heads", "head-dim", "base", "tolerance"]);
+const CONCATENATE: Keys = Keys::new(&["pieces", "rows", "width", "tolerance"]);
+const REPEAT: Keys = Keys::new(&["rows", "width", "times", "tolerance"]);
+const KNOWN: Keys = Keys::new(&["build", "cells", "codes", "why", "weight"]);
+const WEIGHTS: &[(&str, KnownWeight)] = &[("fault", KnownWeight::Fault), ("limit", KnownWeight::Limit)];
+const INPUTS: &[(&str, Input)] = &[("plain", Input::Plain), ("long", Input::Long)];
 const GREEDY: Keys = Keys::new(&["max-tokens"]);
 const TASK: Keys =
     Keys::new(&["prompt", "expect", "max-tokens", "allow", "json-keys", "tool", "tool-arguments"]);
@@ -88,8 +104,11 @@ const THROUGHPUT: Keys = Keys::new(&[
     "min-prefill-tok-s",
     "max-load-s",
 ]);
-const AXES: Keys =
-    Keys::called("axis", "axes", &["models", "precisions", "contexts", "probes", "backends", "exclude"]);
+const AXES: Keys = Keys::called(
+    "axis",
+    "axes",
+    &["models", "precisions", "contexts", "probes", "backends", "exclude", "timeout-s", "memory-mib"],
+);
 const PATTERN: Keys = Keys::called("axis", "axes", &["model", "precision", "context", "probe", "backend"]);
 const THRESHOLDS: Keys = Keys::called(
     "threshold",
@@ -119,6 +138,19 @@ enum ProbeKind {
     Task,
     Passkey,
     Throughput,
+    Perplexity,
+    QuantizedMatmul,
+    Attention,
+    Rope,
+    Concatenate,
+    Repeat,
+}
+
+/// How a logits probe's prompt goes in.
+#[derive(Clone, Copy, PartialEq)]
+enum Input {
+    Plain,
+    Long,
 }
 
 /// Reads the text of a matrix file named `name`; `builds` are the names that it may compare.
@@ -135,6 +167,11 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
         true => positive(&root, "cell-timeout-s").map(Duration::from_secs_f64),
         false => Some(DEFAULT_CELL_TIMEOUT),
     };
+    let budget = match root.has("battery-budget-s") {
+        true => positive(&root, "battery-budget-s").map(|s| Some(Duration::from_secs_f64(s))),
+        false => Some(None),
+    };
+    let include = root.optional_list::<String>("include").map(inner).unwrap_or_default();
 
     let mut names = BTreeMap::new();
     let models: Vec<Option<ModelSpec>> = root
@@ -159,6 +196,12 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
                 ("task", ProbeKind::Task, TASK),
                 ("passkey", ProbeKind::Passkey, PASSKEY),
                 ("throughput", ProbeKind::Throughput, THROUGHPUT),
+                ("perplexity", ProbeKind::Perplexity, PERPLEXITY),
+                ("quantized-matmul", ProbeKind::QuantizedMatmul, QUANTIZED_MATMUL),
+                ("attention", ProbeKind::Attention, ATTENTION),
+                ("rope", ProbeKind::Rope, ROPE),
+                ("concatenate", ProbeKind::Concatenate, CONCATENATE),
+                ("repeat", ProbeKind::Repeat, REPEAT),
             ],
         )
         .iter()
@@ -167,12 +210,14 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
 
     let declared = Declared::new(&root, &models, &probes);
     let tables = root.tables("cells", AXES);
-    if !root.has("cells") {
+    if !root.has("cells") && include.is_empty() {
         root.problem(root.span(), "the file lacks `[[cells]]`, so that nothing would be run");
     }
     let mut cells = BTreeSet::new();
     let blocks: Vec<Option<CellBlock>> =
         tables.iter().map(|table| block(table, &declared, &mut cells)).collect();
+    let known: Vec<Option<Known>> =
+        root.tables("known", KNOWN).iter().map(|table| known_fault(table, builds, &cells)).collect();
     let thresholds = thresholds(&root);
     if document.is_sound() {
         declared.note_unused(&root, &blocks);
@@ -189,6 +234,9 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
             blocks: blocks.into_iter().collect::<Option<_>>()?,
             thresholds,
             cell_timeout: cell_timeout?,
+            include,
+            known: known.into_iter().collect::<Option<_>>()?,
+            budget: budget?,
         })
     };
     let spec = spec();
@@ -264,6 +312,10 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
     let rope_theta = positive(table, "rope-theta");
     let weight_std = positive(table, "weight-std");
     let max_positions = at_least_one(table, "max-positions");
+    let shards = match table.has("shards") {
+        true => at_least_one(table, "shards").map(Spanned::into_inner),
+        false => Some(1),
+    };
     if let (Some(heads), Some(kv_heads)) = (&heads, &kv_heads)
         && heads.get_ref() % kv_heads.get_ref() != 0
     {
@@ -294,6 +346,7 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
         rope_theta: rope_theta?,
         weight_std: weight_std?,
         max_positions: max_positions?.into_inner(),
+        shards: shards?,
     })
 }
 
@@ -313,7 +366,10 @@ fn probe(
                     "`decode-steps` must be at least 1: a prefill alone passes a build that lost its cache";
                 table.problem(steps.span(), why);
             }
-            decode_steps.map(|steps| Probe::Logits { decode_steps: steps.into_inner() })
+            let stretch = stretch(table);
+            decode_steps
+                .zip(stretch)
+                .map(|(steps, stretch)| Probe::Logits { decode_steps: steps.into_inner(), stretch })
         }
         ProbeKind::Greedy => at_least_one(table, "max-tokens")
             .map(|max_tokens| Probe::Greedy { max_tokens: max_tokens.into_inner() }),
@@ -356,8 +412,109 @@ fn probe(
             })
         }
         ProbeKind::Throughput => throughput(table).map(Probe::Throughput),
+        ProbeKind::Perplexity => {
+            at_least_one(table, "chunk").map(|chunk| Probe::Perplexity { chunk: chunk.into_inner() })
+        }
+        ProbeKind::QuantizedMatmul
+        | ProbeKind::Attention
+        | ProbeKind::Rope
+        | ProbeKind::Concatenate
+        | ProbeKind::Repeat => product(kind, table),
     };
     Some((name?.into_inner(), probe?))
+}
+
+/// How a long prompt goes in; `None` inside where the prompt goes in plainly.
+fn stretch(table: &Table<'_, '_>) -> Option<Option<Stretch>> {
+    let input = match table.has("input") {
+        true => table.optional_word("input", INPUTS).map(Spanned::into_inner)?,
+        false => Input::Plain,
+    };
+    let own = ["chunk", "warm-percent", "requests", "ops-per-buffer"];
+    if input == Input::Plain {
+        if let Some(key) = own.iter().find(|key| table.has(key)) {
+            table.problem(table.span(), format!("`{key}` needs `input = \"long\"`"));
+        }
+        return Some(None);
+    }
+    let count = |key: &str| match table.has(key) {
+        true => at_least_one(table, key).map(|value| Some(value.into_inner())),
+        false => Some(None),
+    };
+    let (chunk, requests, ops_per_buffer) = (count("chunk"), count("requests"), count("ops-per-buffer"));
+    let warm_percent = count("warm-percent");
+    if let Some(Some(percent)) = warm_percent
+        && percent > 99
+    {
+        table.problem(table.span(), "`warm-percent` must leave something of the prompt: 1 to 99");
+    }
+    Some(Some(Stretch {
+        chunk: chunk?,
+        warm_percent: warm_percent?,
+        requests: requests?.unwrap_or(1),
+        ops_per_buffer: ops_per_buffer?,
+    }))
+}
+
+/// A product in a shape that only models reach.
+fn product(kind: ProbeKind, table: &Table<'_, '_>) -> Option<Probe> {
+    let size = |key: &str| at_least_one(table, key).map(Spanned::into_inner);
+    let tolerance = table.required::<f64>("tolerance");
+    if let Some(value) = &tolerance
+        && !(0.0..1.0).contains(value.get_ref())
+    {
+        table.problem(value.span(), format!("`tolerance` is a share from 0 to 1, not {}", value.get_ref()));
+    }
+    let product = match kind {
+        ProbeKind::QuantizedMatmul => Product::QuantizedMatmul {
+            rows: size("rows")?,
+            inner: size("inner")?,
+            outer: size("outer")?,
+            group_size: size("group-size")?,
+            bits: size("bits")?,
+        },
+        ProbeKind::Attention => Product::Attention {
+            queries: size("queries")?,
+            keys: size("keys")?,
+            heads: size("heads")?,
+            kv_heads: size("kv-heads")?,
+            head_dim: size("head-dim")?,
+        },
+        ProbeKind::Rope => Product::Rope {
+            offset: table.required::<usize>("offset")?.into_inner(),
+            length: size("length")?,
+            batch: size("batch")?,
+            heads: size("heads")?,
+            head_dim: size("head-dim")?,
+            base: positive(table, "base")?,
+        },
+        ProbeKind::Concatenate => {
+            Product::Concatenate { pieces: size("pieces")?, rows: size("rows")?, width: size("width")? }
+        }
+        _ => Product::Repeat { rows: size("rows")?, width: size("width")?, times: size("times")? },
+    };
+    Some(Probe::Op { product, tolerance: tolerance?.into_inner() })
+}
+
+/// Something that is known of a build.
+fn known_fault(table: &Table<'_, '_>, builds: &[&str], cells: &BTreeSet<CellId>) -> Option<Known> {
+    let build = known_name(table, "build", "build", "builds", builds);
+    let pattern = filled(table, "cells");
+    if let Some(pattern) = &pattern
+        && !cells.iter().any(|id| pattern_matches(pattern.get_ref(), id))
+    {
+        table.problem(pattern.span(), "no cell of this file has such a name");
+    }
+    let codes = table.required_list::<String>("codes").map(inner);
+    let why = filled(table, "why");
+    let weight = table.required_word("weight", WEIGHTS);
+    Some(Known {
+        build: build?,
+        cells: pattern?.into_inner(),
+        codes: codes?,
+        why: why?.into_inner(),
+        weight: weight?.into_inner(),
+    })
 }
 
 /// What the answer of a task must be beside holding texts; any text where the keys for it are absent.
@@ -460,6 +617,14 @@ fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<Ce
         })
         .collect();
 
+    let timeout_s = match table.has("timeout-s") {
+        true => positive(table, "timeout-s").map(Some),
+        false => Some(None),
+    };
+    let memory_mib = match table.has("memory-mib") {
+        true => at_least_one(table, "memory-mib").map(|value| Some(value.into_inner())),
+        false => Some(None),
+    };
     let places = contexts.clone()?;
     let block = CellBlock {
         models: inner(models?),
@@ -468,6 +633,10 @@ fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<Ce
         probes: inner(probes?),
         backends: inner(backends?),
         exclude: patterns.iter().filter_map(|(_, pattern)| pattern.clone()).collect(),
+        budget: Budget {
+            timeout_s: timeout_s?,
+            memory_bytes: memory_mib?.map(|mib| mib as u64 * 1024 * 1024),
+        },
     };
     let size = [&block.models.len(), &block.precisions.len(), &block.contexts.len(), &block.probes.len()]
         .into_iter()
@@ -552,7 +721,21 @@ fn note_impossible(
                 }
                 continue;
             }
-            Probe::Logits { decode_steps } => *decode_steps,
+            Probe::Op { .. } => {
+                if context != 0 {
+                    let why =
+                        format!("product `{}` has its own shape, so its context must be 0", point.probe);
+                    table.problem(place, why);
+                }
+                continue;
+            }
+            Probe::Perplexity { .. } if matches!(model.source, ModelSource::Synthetic(_)) => {
+                let why = format!("model `{}` is synthetic and reads no text", point.model);
+                table.problem(table.span(), why);
+                continue;
+            }
+            Probe::Perplexity { .. } => 0,
+            Probe::Logits { decode_steps, .. } => *decode_steps,
             Probe::Greedy { max_tokens } => *max_tokens,
             Probe::Throughput(spec) => spec.max_tokens,
         };
@@ -751,7 +934,7 @@ relative-l2 = 2e-3
         assert_eq!(spec.cell_timeout, Duration::from_secs(90));
         assert_eq!(spec.thresholds, Thresholds { relative_l2: 2e-3, ..Thresholds::default() });
         assert_eq!(spec.blocks[0].points().count(), 3);
-        assert_eq!(spec.probes[0], ("logits".to_owned(), Probe::Logits { decode_steps: 16 }));
+        assert_eq!(spec.probes[0], ("logits".to_owned(), Probe::Logits { decode_steps: 16, stretch: None }));
         assert!(matches!(&spec.models[1].source, ModelSource::Package { package } if package == "llm-small"));
     }
 
@@ -786,7 +969,7 @@ relative-l2 = 2e-3
         3:13: unknown build `pathced`; did you mean `patched`?
         16:12: `kv-heads` must divide `heads`, and 3 does not divide 4
         40:1: `cells` lacks `precisions`
-        42:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude
+        42:1: unknown axis `quantisation`; the axes of `cells` are models, precisions, contexts, probes, backends, exclude, timeout-s, memory-mib
         ");
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::protocol::Precision,
-    matrix::cell::{Backend, CellId, Probe},
+    matrix::cell::{Backend, Budget, CellId, Probe},
     tools::git::ids::CommitId,
 };
 
@@ -109,6 +109,18 @@ pub struct SyntheticSpec {
     pub weight_std: f64,
     /// Largest position that the config allows.
     pub max_positions: usize,
+    /// How many files the weights lie in; more than one have an index.
+    #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
+    pub shards: usize,
+}
+
+fn one_shard() -> usize {
+    1
+}
+
+// A spec's JSON names its model folder, and folders of before must keep their names.
+fn is_one_shard(shards: &usize) -> bool {
+    *shards == 1
 }
 
 /// An architecture that synthetic checkpoints can be made for.
@@ -142,6 +154,37 @@ pub struct MatrixSpec {
     pub thresholds: Thresholds,
     /// How long one engine process may take for one cell.
     pub cell_timeout: Duration,
+    /// Other matrices whose models, probes, blocks and known faults are part of this one; already taken in.
+    pub include: Vec<String>,
+    /// What is known to be wrong with builds.
+    pub known: Vec<Known>,
+    /// How long all cells together may take: none is begun after that.
+    pub budget: Option<Duration>,
+}
+
+/// One `[[known]]` of a matrix: what a build is known to do at some cells. A gate that does not see it is blind there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The build.
+    pub build: String,
+    /// A pattern of cell names, as `--filter` takes it.
+    pub cells: String,
+    /// Codes of errors, one of which must be found.
+    pub codes: Vec<String>,
+    /// One sentence for people.
+    pub why: String,
+    /// What it means for the cell.
+    pub weight: KnownWeight,
+}
+
+/// What something known means for a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownWeight {
+    /// The build is broken there, and fails.
+    Fault,
+    /// The build cannot do it and need not: errors of these codes become warnings.
+    Limit,
 }
 
 /// One `[[cells]]` of a matrix: the product of its axes, less what it excludes.
@@ -159,6 +202,8 @@ pub struct CellBlock {
     pub backends: Vec<Backend>,
     /// Points of the product to leave out; an absent axis matches everything.
     pub exclude: Vec<CellPattern>,
+    /// What each of its cells may cost.
+    pub budget: Budget,
 }
 
 /// A pattern over the axes; an absent axis matches everything.
@@ -286,6 +331,21 @@ impl Default for Thresholds {
 }
 
 impl Thresholds {
+    /// For a device. Products on GPUs may be rounded to fewer bits (TF32) and in an order that depends on the shape, so a
+    /// prompt in pieces moves rows by about 5e-4: distances are never tighter there than the facts' start values allow.
+    /// Not calibrated: no such device is at hand every night.
+    #[must_use]
+    pub fn for_backend(&self, backend: Backend) -> Self {
+        match backend {
+            Backend::Cpu => self.clone(),
+            Backend::Metal | Backend::Cuda => Self {
+                relative_l2: self.relative_l2.max(0.02),
+                max_logit_gap: self.max_logit_gap.max(0.1),
+                ..self.clone()
+            },
+        }
+    }
+
     /// For weights of 16 bits, whose rounding moves every logit: the distances of the facts that other kernels need (a
     /// relative L2 of .02), and twice that for the shallow, wide-spread models of the self-test.
     #[must_use]

@@ -105,6 +105,33 @@ pub enum Fault {
         /// Sound steps after the tie.
         after: usize,
     },
+    /// Keys from this position on are hidden from every query, as by a mask whose index wraps.
+    KeysBeyond {
+        /// The first hidden position.
+        limit: usize,
+        /// Where.
+        layers: Layers,
+    },
+    /// From the second request of a process on the end of the request before stands in front of the prompt.
+    RequestStale {
+        /// How many of its ids.
+        tokens: usize,
+    },
+    /// Every request keeps so many bytes.
+    RequestLeaks {
+        /// How many.
+        bytes: usize,
+    },
+    /// Rows of a product from this one on are those from the first on again, as by an index that wraps.
+    ProductRowsWrap {
+        /// The first wrong row.
+        from: usize,
+    },
+    /// The last columns of a product are not written.
+    ProductColumnsUnwritten {
+        /// How many.
+        columns: usize,
+    },
     /// Nothing wrong: at most one id in 64 is the second choice instead of the first, where that lies this close, in nats.
     NearTieFlipped {
         /// The largest distance.

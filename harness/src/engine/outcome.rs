@@ -38,6 +38,11 @@ pub enum ProcessOutcome {
         /// Its own report or the reason for the conclusion.
         message: String,
     },
+    /// The system ended its work on a device because it took too long.
+    Watchdog {
+        /// Its own report.
+        message: String,
+    },
     /// It did not answer in time, and its process group was ended.
     TimedOut {
         /// The limit.
@@ -61,6 +66,7 @@ impl ProcessOutcome {
             Self::Refused { .. } => "refused",
             Self::Crashed { .. } => "crashed",
             Self::OutOfMemory { .. } => "out of memory",
+            Self::Watchdog { .. } => "ended by a watchdog",
             Self::TimedOut { .. } => "timed out",
             Self::Garbled { .. } => "garbled",
         }

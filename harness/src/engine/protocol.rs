@@ -41,6 +41,8 @@ pub enum Request {
     Score(Score),
     /// Generate greedily by the library's own loop and take the time of every id.
     Time(Time),
+    /// Compute one product in a shape that only models reach, and compare it with a second formulation of it.
+    Op(Op),
     /// Report memory: high-water marks since the process started, and what is held now.
     Memory,
     /// End the process with exit code 0 after answering.
@@ -142,6 +144,90 @@ pub struct Score {
     pub logits: LogitsDetail,
     /// What the decode steps may see.
     pub history: History,
+    /// Cuts the prefill into pieces of this many ids, one after the other on one cache. The row after a piece is that
+    /// piece's own: a chosen position at which a piece ends costs no prefill of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<usize>,
+    /// Leaves a warm cache behind first: so many of the first ids go in as a request of their own, with one id after
+    /// them as its decode step, and the prefill goes on behind that on the same cache, as a conversation does.
+    /// `1 <= warm < prefill_len - 1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<usize>,
+}
+
+/// Arguments of [`Request::Op`]. Needs no model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Op {
+    /// The device that must compute it.
+    pub device: Device,
+    /// What is computed, and in which shape. Inputs are pseudo-random and the same for everybody.
+    pub product: Product,
+}
+
+/// A product of MLX, in f32. The second formulation is plain arithmetic in f64 on the host, at rows that are spread over
+/// the result and lie close around powers of two.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "product", rename_all = "kebab-case")]
+pub enum Product {
+    /// `x[rows, inner]` times the transpose of an affinely quantized `w[outer, inner]`.
+    QuantizedMatmul {
+        /// Rows of `x`: tokens.
+        rows: usize,
+        /// The length of a dot product.
+        inner: usize,
+        /// Columns of the result.
+        outer: usize,
+        /// Weights that share a scale and a bias.
+        group_size: usize,
+        /// Bits of a weight.
+        bits: usize,
+    },
+    /// Causal attention of the last `queries` positions over `keys` positions.
+    Attention {
+        /// Positions that ask.
+        queries: usize,
+        /// Positions that are seen, those that ask included.
+        keys: usize,
+        /// Query heads.
+        heads: usize,
+        /// Key/value heads; divides `heads`.
+        kv_heads: usize,
+        /// Width of a head.
+        head_dim: usize,
+    },
+    /// Rotary embedding of `length` positions from `offset` on, pairs half a head apart.
+    Rope {
+        /// The first position.
+        offset: usize,
+        /// How many positions.
+        length: usize,
+        /// Independent sequences.
+        batch: usize,
+        /// Heads.
+        heads: usize,
+        /// Width of a head.
+        head_dim: usize,
+        /// The base of the frequencies.
+        base: f64,
+    },
+    /// Pieces of `[rows, width]` joined along the rows, as a cache grows.
+    Concatenate {
+        /// How many pieces.
+        pieces: usize,
+        /// Rows of a piece.
+        rows: usize,
+        /// Width of a row.
+        width: usize,
+    },
+    /// Every row of `[rows, width]` repeated `times`, as grouped heads are.
+    Repeat {
+        /// Rows.
+        rows: usize,
+        /// Width of a row.
+        width: usize,
+        /// How often.
+        times: usize,
+    },
 }
 
 /// How much of a logits row travels.
@@ -186,6 +272,8 @@ pub enum Response {
     Scored(Scored),
     /// To [`Request::Time`].
     Timed(Timed),
+    /// To [`Request::Op`].
+    OpDone(OpDone),
     /// To [`Request::Memory`].
     Memory(Memory),
     /// To [`Request::Shutdown`].
@@ -294,6 +382,31 @@ pub struct Scored {
     pub prefill_s: f64,
     /// Time of all decode steps together.
     pub decode_s: f64,
+    /// Bytes that MLX held in arrays behind the last step, above what it held before the request: the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_bytes: Option<u64>,
+    /// The most bytes that MLX had allocated at once during the request, what it held before included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
+}
+
+/// How far a product lies from its second formulation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OpDone {
+    /// The device that computed it.
+    pub device: Device,
+    /// Rows of the result.
+    pub rows: usize,
+    /// Those that were compared.
+    pub checked_rows: usize,
+    /// Values of the compared rows that are NaN or infinite.
+    pub non_finite: usize,
+    /// Largest absolute difference over the largest absolute value of the second formulation.
+    pub max_error: f64,
+    /// The row of that difference.
+    pub worst_row: usize,
+    /// Time of the product itself.
+    pub took_s: f64,
 }
 
 /// The logits after one input token.

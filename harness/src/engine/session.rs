@@ -11,8 +11,8 @@ use crate::{
     engine::{
         outcome::ProcessOutcome,
         protocol::{
-            EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Numbered, PROTOCOL_VERSION,
-            Request, Response, Score, Scored, Time, Timed, Tokenize, Tokens,
+            EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Numbered, Op, OpDone,
+            PROTOCOL_VERSION, Request, Response, Score, Scored, Time, Timed, Tokenize, Tokens,
         },
     },
     tools::{
@@ -46,6 +46,9 @@ pub struct SessionOptions {
     pub timeout: Duration,
     /// Where its stderr is also written, if anywhere.
     pub stderr_log: Option<PathBuf>,
+    /// How much memory the process may take for its data, if there is a limit: an allocation beyond it fails, as it would
+    /// on a machine of that size.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 /// One engine process.
@@ -58,6 +61,7 @@ pub struct Session {
     command: String,
     watch: MemoryWatch,
     timeout: Duration,
+    memory_limit_bytes: Option<u64>,
     started: Instant,
     last_id: u64,
     load_s: Option<f64>,
@@ -73,12 +77,14 @@ impl Session {
             env: artifact.env.clone(),
             stderr_log: options.stderr_log.clone(),
             max_line_bytes: MAX_LINE_BYTES,
+            memory_limit_bytes: options.memory_limit_bytes,
         };
         Ok(Self {
             child: InteractiveChild::start(&spec)?,
             command: spec.command_line(),
             watch: MemoryWatch::begin(),
             timeout: options.timeout,
+            memory_limit_bytes: options.memory_limit_bytes,
             started: Instant::now(),
             last_id: 0,
             load_s: None,
@@ -170,6 +176,14 @@ impl Session {
         })
     }
 
+    /// Computes a product and compares it with its second formulation.
+    pub fn op(&mut self, op: &Op) -> Option<OpDone> {
+        self.ask(&Request::Op(op.clone()), |response| match response {
+            Response::OpDone(done) => Ok(done),
+            other => Err(other),
+        })
+    }
+
     /// Asks for the memory figures.
     pub fn memory(&mut self) -> Option<Memory> {
         self.ask(&Request::Memory, |response| match response {
@@ -228,7 +242,9 @@ impl Session {
                     let out_of_memory = error.kind == EngineErrorKind::OutOfMemory
                         || (error.kind == EngineErrorKind::Failed && speaks_of_memory(&error.message));
                     let message = printable(&error.message);
-                    if out_of_memory {
+                    if speaks_of_watchdog(&message) {
+                        ProcessOutcome::Watchdog { message }
+                    } else if out_of_memory {
                         ProcessOutcome::OutOfMemory { message }
                     } else {
                         ProcessOutcome::Refused { kind: kind_name(error.kind), message }
@@ -244,7 +260,8 @@ impl Session {
             Heard::End => match self.child.wait(deadline) {
                 Some(exit) => {
                     let sign = self.watch.exhaustion();
-                    outcome_of_death(exit, self.child.last_lines(), sign.as_deref())
+                    under_limit(exit, self.memory_limit_bytes)
+                        .unwrap_or_else(|| outcome_of_death(exit, self.child.last_lines(), sign.as_deref()))
                 }
                 None => self.timed_out(),
             },
@@ -273,10 +290,23 @@ pub fn outcome_of_death(exit: Exit, last_lines: Vec<String>, exhaustion: Option<
     if let (true, Some(sign)) = (killed, exhaustion) {
         return ProcessOutcome::OutOfMemory { message: format!("ended by SIGKILL, and {sign}") };
     }
+    if let Some(line) = last_lines.iter().rev().find(|line| speaks_of_watchdog(line)) {
+        return ProcessOutcome::Watchdog { message: format!("ended after saying: {line}") };
+    }
     if let Some(line) = last_lines.iter().rev().find(|line| speaks_of_memory(line)) {
         return ProcessOutcome::OutOfMemory { message: format!("ended after saying: {line}") };
     }
     ProcessOutcome::Crashed { code: exit.code(), signal: exit.signal(), last_lines }
+}
+
+/// What it means that a process died of an access to memory, or aborted, under a limit of memory: MLX's CPU allocator writes
+/// to what a failed allocation returned. Only cells that are there to run out of memory have a limit, and the cell beside
+/// them, whose prompt goes in by pieces, shows whether the build crashes anyway.
+fn under_limit(exit: Exit, limit_bytes: Option<u64>) -> Option<ProcessOutcome> {
+    let (bytes, signal) = (limit_bytes?, exit.signal()?);
+    matches!(signal, 6 | 7 | 11).then(|| ProcessOutcome::OutOfMemory {
+        message: format!("ended by signal {signal} under a limit of {} MiB of memory", bytes >> 20),
+    })
 }
 
 /// Whether a message is how MLX, CUDA, C++, Rust or Python say that memory ran out.
@@ -287,6 +317,14 @@ fn speaks_of_memory(message: &str) -> bool {
         || ["out of memory", "bad_alloc", "memoryerror", "unable to allocate", "cudaerrormemoryallocation"]
             .iter()
             .any(|words| message.contains(words))
+}
+
+/// Whether a message is how Metal or CUDA say that the system ended work on a device that took too long.
+fn speaks_of_watchdog(message: &str) -> bool {
+    let message = message.to_lowercase();
+    ["gpu timeout", "impacting interactivity", "callbackerrortimeout", "launch timed out", "launchtimeout"]
+        .iter()
+        .any(|words| message.contains(words))
 }
 
 /// The protocol's own word for a kind of refusal.
@@ -314,7 +352,8 @@ mod tests {
     use crate::{
         build::Provenance,
         engine::protocol::{
-            Device, EngineError, Finish, History, LogitsDetail, Phase, Precision, ScoredPosition, TopToken,
+            Device, EngineError, Finish, History, LogitsDetail, Phase, Precision, Product, ScoredPosition,
+            TopToken,
         },
     };
 
@@ -330,7 +369,11 @@ mod tests {
     }
 
     fn start(script: &str, timeout_ms: u64) -> Session {
-        let options = SessionOptions { timeout: Duration::from_millis(timeout_ms), stderr_log: None };
+        let options = SessionOptions {
+            timeout: Duration::from_millis(timeout_ms),
+            stderr_log: None,
+            memory_limit_bytes: None,
+        };
         Session::start(&engine(script), &options).unwrap()
     }
 
@@ -471,9 +514,44 @@ mod tests {
     fn a_program_that_cannot_start_is_an_error() {
         let mut artifact = engine("");
         artifact.program = "/nowhere/engine".into();
-        let options = SessionOptions { timeout: Duration::from_secs(1), stderr_log: None };
+        let options =
+            SessionOptions { timeout: Duration::from_secs(1), stderr_log: None, memory_limit_bytes: None };
         let error = Session::start(&artifact, &options).unwrap_err();
         assert_eq!(error.to_string(), "cannot start `/nowhere/engine -c ''`");
+    }
+
+    #[test]
+    fn an_access_to_nothing_is_out_of_memory_only_under_a_limit() {
+        assert_eq!(under_limit(Exit::Signal(11), None), None);
+        assert_eq!(under_limit(Exit::Code(1), Some(1 << 30)), None);
+        let message = "ended by signal 11 under a limit of 1024 MiB of memory".to_owned();
+        assert_eq!(
+            under_limit(Exit::Signal(11), Some(1 << 30)),
+            Some(ProcessOutcome::OutOfMemory { message })
+        );
+    }
+
+    #[test]
+    fn a_device_that_was_taken_away_is_a_watchdogs_work() {
+        let line = "[METAL] Command buffer execution failed: Caused GPU Timeout Error".to_owned();
+        let message = format!("ended after saying: {line}");
+        assert_eq!(outcome_of_death(Exit::Signal(6), vec![line], None), ProcessOutcome::Watchdog { message });
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_limit_of_memory_reaches_the_process() {
+        let script = format!("{HELLO}read l; ulimit -d >&2; exit 3");
+        let options = SessionOptions {
+            timeout: Duration::from_secs(20),
+            stderr_log: None,
+            memory_limit_bytes: Some(1 << 30),
+        };
+        let mut session = Session::start(&engine(&script), &options).unwrap();
+        session.hello();
+        session.memory();
+        let ProcessOutcome::Crashed { last_lines, .. } = session.finish() else { panic!("it exits with 3") };
+        assert_eq!(last_lines, ["1048576"]);
     }
 
     #[test]
@@ -512,6 +590,12 @@ mod tests {
                 top_k: 1,
                 logits: LogitsDetail::Full,
                 history: History::None,
+                chunk: Some(7),
+                warm: Some(1),
+            }),
+            Request::Op(Op {
+                device: Device::Cpu,
+                product: Product::Concatenate { pieces: 2, rows: 3, width: 4 },
             }),
             Request::Memory,
             Request::Shutdown,
@@ -561,6 +645,17 @@ mod tests {
                 positions: vec![row(None), row(Some("AAAA".into()))],
                 prefill_s: 1.0,
                 decode_s: 0.0,
+                held_bytes: Some(1),
+                peak_bytes: None,
+            }),
+            Response::OpDone(OpDone {
+                device: Device::Cpu,
+                rows: 6,
+                checked_rows: 6,
+                non_finite: 0,
+                max_error: 0.0,
+                worst_row: 0,
+                took_s: 0.5,
             }),
             Response::Memory(Memory { device_peak_bytes: 1, process_peak_bytes: 2, ..Memory::default() }),
             Response::Bye,

@@ -25,6 +25,9 @@ use crate::{
 /// What the counterfactual shows: the engine decodes as the reference does when each step starts on an empty cache.
 pub const NO_KV_CACHE: &str = "no-kv-cache";
 
+/// Memory runs out because the whole prompt goes in as one piece.
+pub const WHOLE_PREFILL: &str = "whole-prompt-prefill";
+
 /// Logits that are no numbers.
 pub const NOT_A_NUMBER: &str = "not-a-number";
 
@@ -165,10 +168,14 @@ pub fn imitations() -> Vec<(&'static str, Fault)> {
     ]
 }
 
+/// Imitations at longer contexts would cost more than the cell, and shorter cells of the model tell the cause.
+const LONGEST_IMITATED: usize = 1024;
+
 /// Whether the candidate's rows leave a usable reference at this cell, so that imitations could name the cause.
 pub fn wants_imitations(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> bool {
     let judgement = judge_cell(cell, seen, thresholds);
     judgement.reference == ReferenceState::Usable
+        && cell.context <= LONGEST_IMITATED
         && judgement.findings.iter().any(|f| {
             f.subject == Subject::Candidate
                 && (f.code == DECODE_DIVERGES || f.code == PREFILL_DIVERGES)

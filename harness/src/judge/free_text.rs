@@ -200,7 +200,12 @@ mod tests {
             ids: ids.clone(),
         };
         let forced = prompt.ids.iter().chain(&ids).copied().collect();
-        (prompt, generated, forced, Scored { positions, prefill_s: 0.0, decode_s: 0.0 })
+        (
+            prompt,
+            generated,
+            forced,
+            Scored { positions, prefill_s: 0.0, decode_s: 0.0, held_bytes: None, peak_bytes: None },
+        )
     }
 
     fn codes(first: f64, shortfalls: &[f64], by: Role) -> Vec<(String, Severity)> {

@@ -12,6 +12,9 @@ use crate::{
     matrix::{Cell, Observation, Probe, ProcessOutcome, Role},
 };
 
+/// As little in swap is the system's own tidying.
+const SWAPPED_BYTES: u64 = 64 << 20;
+
 /// As many equal ids in a row are a fault (start value of the gating facts).
 pub const REPEATED_IDS: usize = 16;
 
@@ -19,6 +22,7 @@ pub const REPEATED_IDS: usize = 16;
 pub fn check(cell: &Cell, observation: &Observation, seen: &CellObservations) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(outcome(observation));
+    findings.extend(swap(observation));
     findings.extend(device(observation));
     findings.extend(mlx_version(observation, seen));
     findings.extend(logits_rows(cell, observation, seen));
@@ -38,6 +42,18 @@ fn ending(code: Option<i32>, signal: Option<i32>) -> String {
         (Some(code), None) => format!("exit code {code}"),
         (None, None) => "an unknown status".to_owned(),
     }
+}
+
+/// A process that lay partly in swap has figures of time and memory that mean nothing, and a machine too small for it.
+fn swap(o: &Observation) -> Option<Finding> {
+    let swapped = o.memory.as_ref()?.swapped_bytes.filter(|bytes| *bytes > SWAPPED_BYTES)?;
+    Some(finding(
+        o,
+        "swapped",
+        Severity::Warning,
+        format!("{:.0} MiB of the {}'s process lay in swap", swapped as f64 / 1_048_576.0, role_name(o.role)),
+        json!({ "swapped_bytes": swapped, "command": o.command }),
+    ))
 }
 
 fn outcome(o: &Observation) -> Option<Finding> {
@@ -65,6 +81,11 @@ fn outcome(o: &Observation) -> Option<Finding> {
         ProcessOutcome::OutOfMemory { message } => {
             ("out-of-memory", Severity::Error, format!("the {name} ran out of memory: {message}"))
         }
+        ProcessOutcome::Watchdog { message } => (
+            "watchdog",
+            Severity::Error,
+            format!("the {name}'s work on the device took too long and was ended by the system: {message}"),
+        ),
         ProcessOutcome::TimedOut { after_s, .. } => {
             ("timed-out", Severity::Error, format!("the {name} did not answer within {after_s} s"))
         }
@@ -158,7 +179,7 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
         .collect();
     let decode = rows.positions.iter().filter(|p| p.phase == Phase::Decode).count();
     let lacks_decode =
-        matches!(cell.probe, Probe::Logits { decode_steps } if decode_steps > 0) && decode == 0;
+        matches!(cell.probe, Probe::Logits { decode_steps, .. } if decode_steps > 0) && decode == 0;
     let missing: Vec<_> = asked.difference(&answered).collect();
     if answered.is_empty() || !missing.is_empty() || lacks_decode {
         out.push(finding(
@@ -221,7 +242,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     let (wanted, runs_on) = match cell.probe {
         Probe::Greedy { max_tokens } => (max_tokens, true),
         Probe::Task { max_tokens, .. } => (max_tokens, g.finish == Finish::Length),
-        Probe::Logits { .. } | Probe::Throughput(_) => (0, false),
+        _ => (0, false),
     };
     if runs_on && g.ids.len() < wanted {
         out.push(finding(

@@ -466,7 +466,7 @@ mod tests {
                 logits_f32: Some(full_row(row)),
             })
             .collect();
-        Scored { positions, prefill_s: 0.0, decode_s: 0.0 }
+        Scored { positions, prefill_s: 0.0, decode_s: 0.0, held_bytes: None, peak_bytes: None }
     }
 
     fn compared(engine: &[Vec<f32>], right: &[Vec<f32>]) -> LogitsComparison {

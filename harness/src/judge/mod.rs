@@ -18,7 +18,11 @@ pub mod finding;
 pub mod free_text;
 pub mod greedy;
 pub mod hard;
+pub mod known;
 pub mod logits;
+pub mod op;
+pub mod perplexity;
+pub mod stretch;
 pub mod task;
 pub mod text;
 pub mod throughput;
@@ -34,7 +38,7 @@ use serde_json::json;
 pub use finding::{Finding, Severity, Subject};
 
 use crate::{
-    config::spec::Thresholds,
+    config::spec::{Known, Thresholds},
     engine::protocol::{Generated, Scored, Tokens},
     matrix::{Cell, Measured, Observation, Probe, ProcessOutcome, Role, throughput::ThroughputRuns},
 };
@@ -67,6 +71,12 @@ pub struct CellObservations {
     /// Every run of a throughput cell; the observations above are then each role's last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<ThroughputRuns>,
+    /// Bytes of keys and values that a token of this model takes in a cache of full precision, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_bytes_per_token: Option<f64>,
+    /// What is known of builds at this cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Known>,
     /// The MLX version that each role's build claims to have been built against, where it is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub claimed_mlx_versions: BTreeMap<Role, String>,
@@ -215,6 +225,7 @@ pub fn judge_cell_with(
     if let Probe::Throughput(spec) = &cell.probe {
         return throughput::judge(cell, spec, seen);
     }
+    let thresholds = &thresholds.for_backend(cell.backend);
     let mut findings = Vec::new();
     findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
     let reference = reference_state(seen, &findings);
@@ -240,9 +251,16 @@ pub fn judge_cell_with(
     if tiers.has(Tier::FreeText) {
         judge_free_texts(seen, usable, thresholds, &mut judgement);
     }
+    if tiers.has(Tier::Logits) {
+        let own = ROLES.iter().filter_map(|role| seen.of(*role));
+        judgement.findings.extend(own.flat_map(|o| stretch::check(cell, o, seen)));
+        judgement.findings.extend(op::findings(cell, seen));
+        perplexity::judge(seen, usable, &mut judgement);
+    }
     if let Probe::Task { prompt, expect, shape, allow, .. } = &cell.probe {
         task::judge(task::Asked { prompt, expect, shape, allow }, seen, usable, tiers, &mut judgement);
     }
+    known::apply(seen, &mut judgement.findings);
     judgement
 }
 
@@ -273,6 +291,7 @@ pub fn counterfactual_of(cell: &Cell, seen: &CellObservations, thresholds: &Thre
     BUILDS.into_iter().find(|role| {
         let subject = Subject::from(*role);
         judgement.reference == ReferenceState::Usable
+            && cell.context <= LONGEST_COUNTERFACTUAL
             && judgement.findings.iter().any(|f| {
                 f.subject == subject
                     && (f.code == logits::DECODE_DIVERGES
@@ -282,6 +301,9 @@ pub fn counterfactual_of(cell: &Cell, seen: &CellObservations, thresholds: &Thre
     })
 }
 
+/// Behind longer prompts one more run of the reference would cost minutes, and shorter cells of the model tell the cause.
+const LONGEST_COUNTERFACTUAL: usize = 8_200;
+
 /// Whether [`counterfactual_of`] names anybody.
 pub fn wants_counterfactual(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> bool {
     counterfactual_of(cell, seen, thresholds).is_some()
@@ -290,8 +312,8 @@ pub fn wants_counterfactual(cell: &Cell, seen: &CellObservations, thresholds: &T
 /// The parts of a logits observation.
 pub(crate) fn scored(observation: &Observation) -> Option<(&[u32], usize, &Scored)> {
     match observation.measured.as_ref()? {
-        Measured::Logits { ids, prefill_len, scored } => Some((ids, *prefill_len, scored)),
-        Measured::Generation { .. } | Measured::Throughput { .. } => None,
+        Measured::Logits { ids, prefill_len, scored, .. } => Some((ids, *prefill_len, scored)),
+        _ => None,
     }
 }
 
@@ -299,7 +321,7 @@ pub(crate) fn scored(observation: &Observation) -> Option<(&[u32], usize, &Score
 pub(crate) fn generation(observation: &Observation) -> Option<(&Tokens, &Generated)> {
     match observation.measured.as_ref()? {
         Measured::Generation { prompt, generated } => Some((prompt, generated)),
-        Measured::Logits { .. } | Measured::Throughput { .. } => None,
+        _ => None,
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn thresholds() -> Thresholds {
 }
 
 pub(crate) fn logits_cell(model: &str) -> Cell {
-    let probe = Probe::Logits { decode_steps: STEPS };
+    let probe = Probe::Logits { decode_steps: STEPS, stretch: None };
     Cell::new(model, Precision::Source, CONTEXT, "logits", probe, Backend::Cpu)
 }
 
@@ -91,15 +91,18 @@ pub(crate) fn observe(cell: &Cell, role: Role, engine: &str, fault: Fault) -> Ob
         Probe::Logits { .. } => {
             let ids: Vec<u32> = (0..(CONTEXT + STEPS) as u32).map(|i| (i * 7 + 3) % VOCAB as u32).collect();
             let positions = (CONTEXT - 3..CONTEXT + STEPS).map(|p| scored_position(&ids, p, fault)).collect();
-            let scored = Scored { positions, prefill_s: 0.25, decode_s: 0.5 };
-            Measured::Logits { ids, prefill_len: CONTEXT, scored }
+            let scored =
+                Scored { positions, prefill_s: 0.25, decode_s: 0.5, held_bytes: None, peak_bytes: None };
+            Measured::Logits { ids, prefill_len: CONTEXT, scored, again: Vec::new() }
         }
         Probe::Greedy { max_tokens } => generation(&prompt, *max_tokens, fault),
         Probe::Task { .. } if fault == Fault::NoHistory => {
             answer("The the capital of of 1 the capital", &[9, 9, 4, 2])
         }
         Probe::Task { .. } => answer("The capital of France is Paris.", &[9, 4, 7, 1]),
-        Probe::Throughput(_) => unreachable!("runs by turns are made beside their judge"),
+        Probe::Throughput(_) | Probe::Perplexity { .. } | Probe::Op { .. } => {
+            unreachable!("what these measure is made beside their judges")
+        }
     };
     Observation {
         role,
@@ -129,8 +132,8 @@ pub(crate) fn without_history(engine: &Observation) -> Observation {
     let Some(Measured::Generation { prompt, generated }) = &engine.measured else { unreachable!() };
     let ids: Vec<u32> = prompt.ids.iter().chain(&generated.ids).copied().collect();
     let positions = (CONTEXT - 1..ids.len()).map(|p| scored_position(&ids, p, Fault::NoHistory)).collect();
-    let scored = Scored { positions, prefill_s: 0.25, decode_s: 0.5 };
-    let measured = Some(Measured::Logits { ids, prefill_len: CONTEXT, scored });
+    let scored = Scored { positions, prefill_s: 0.25, decode_s: 0.5, held_bytes: None, peak_bytes: None };
+    let measured = Some(Measured::Logits { ids, prefill_len: CONTEXT, scored, again: Vec::new() });
     Observation { role: Role::Reference, engine: "mlx-lm".into(), measured, ..engine.clone() }
 }
 

@@ -56,7 +56,7 @@ impl Bench {
         model_dir: &Path,
     ) -> Result<Observation, ObserveError> {
         self.measure(cell, role, model_dir, &|session, folder, eos_ids| {
-            measure_cell(session, cell, folder, eos_ids)
+            measure_cell(session, cell, role, folder, eos_ids)
         })
     }
 
@@ -103,6 +103,7 @@ impl Bench {
                 let name = format!("{}.{}.stderr.log", self.artifact.name, self.processes);
                 let session = SessionOptions {
                     timeout: self.options.timeout,
+                    memory_limit_bytes: None,
                     stderr_log: Some(self.options.log_dir.join(name)),
                 };
                 let mut session =

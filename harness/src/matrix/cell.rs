@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::throughput::ThroughputSpec;
-use crate::engine::protocol::Precision;
+use crate::engine::protocol::{Precision, Product};
 
 /// `model/precision/context/probe/backend`, the stable name of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,6 +67,22 @@ pub enum Probe {
     Logits {
         /// How many one-token decode steps follow the prefill.
         decode_steps: usize,
+        /// How a long prompt goes in; plainly where absent, and then early positions are looked at, too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stretch: Option<Stretch>,
+    },
+    /// How likely a model finds a text that we wrote, by position: its first `context` ids.
+    Perplexity {
+        /// The prefill goes in pieces of so many ids; the id after each piece is looked at.
+        chunk: usize,
+    },
+    /// A product of MLX in a shape that only models reach, against a second formulation. The model of the cell only
+    /// makes the engine ready.
+    Op {
+        /// The product and its shape.
+        product: Product,
+        /// Largest difference over the largest value that passes.
+        tolerance: f64,
     },
     /// Greedy generation of `max_tokens` ids after `context` seeded random prompt ids, end-of-text ids ignored.
     Greedy {
@@ -89,6 +105,35 @@ pub enum Probe {
     },
     /// Timed greedy generation after `context` seeded random prompt ids, candidate and baseline by turns.
     Throughput(ThroughputSpec),
+}
+
+/// How a long prompt goes in. Only the last row of the prefill, rows at the ends of large pieces and the decode steps are
+/// looked at: anything else would cost a prefill of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Pieces of the prefill, in ids; one piece where absent. The reference takes large pieces, too, and goes its own way
+    /// beside small ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<usize>,
+    /// So much of the prompt, in percent, is there already from an earlier request when the rest comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_percent: Option<usize>,
+    /// How often the same request is made in one process, another one between the first two; at least 1.
+    pub requests: usize,
+    /// `MLX_MAX_OPS_PER_BUFFER` for the builds; MLX's own where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ops_per_buffer: Option<usize>,
+}
+
+/// What a cell may cost; the matrix's cell timeout and no limit of memory where absent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Budget {
+    /// How long one engine process may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
+    /// Bytes of memory that a build's process may take on a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
 }
 
 /// What an answer must be, beside holding texts.
@@ -129,6 +174,9 @@ pub struct Cell {
     pub probe: Probe,
     /// Where it runs.
     pub backend: Backend,
+    /// What it may cost.
+    #[serde(default)]
+    pub budget: Budget,
 }
 
 impl Cell {
@@ -149,6 +197,15 @@ impl Cell {
             probe_name: probe_name.to_owned(),
             probe,
             backend,
+            budget: Budget::default(),
+        }
+    }
+
+    /// How a long prompt goes in, where the probe says so.
+    pub fn stretch(&self) -> Option<&Stretch> {
+        match &self.probe {
+            Probe::Logits { stretch, .. } => stretch.as_ref(),
+            _ => None,
         }
     }
 }

@@ -162,8 +162,8 @@ pub fn expand_cells(spec: &MatrixSpec, host: &[Backend]) -> Plan {
     let mut keyed: Vec<_> = spec
         .blocks
         .iter()
-        .flat_map(|block| block.points())
-        .filter_map(|point| {
+        .flat_map(|block| block.points().map(move |point| (point, block.budget)))
+        .filter_map(|(point, budget)| {
             let &(model_index, synthetic) = models.get(point.model)?;
             let &(probe_index, probe) = probes.get(point.probe)?;
             let key = (
@@ -183,7 +183,7 @@ pub fn expand_cells(spec: &MatrixSpec, host: &[Backend]) -> Plan {
                 probe.clone(),
                 point.backend,
             );
-            Some((key, cell))
+            Some((key, Cell { budget, ..cell }))
         })
         .collect();
     keyed.sort_by_key(|(key, _)| *key);
@@ -206,14 +206,17 @@ fn disposition(backend: Backend, host: &[Backend]) -> Disposition {
 
 fn cost_rank(probe: &Probe) -> u8 {
     match probe {
-        Probe::Logits { .. } => 0,
-        Probe::Greedy { .. } => 1,
-        Probe::Task { .. } => 2,
-        Probe::Throughput(_) => 3,
+        Probe::Op { .. } => 0,
+        Probe::Logits { .. } => 1,
+        Probe::Greedy { .. } => 2,
+        Probe::Perplexity { .. } => 3,
+        Probe::Task { .. } => 4,
+        Probe::Throughput(_) => 5,
     }
 }
 
-fn pattern_matches(pattern: &str, id: &CellId) -> bool {
+/// Whether a pattern asks for a cell: with `*` or `?` the whole name must match, else a part of it.
+pub(crate) fn pattern_matches(pattern: &str, id: &CellId) -> bool {
     if pattern.contains(['*', '?']) {
         WildMatch::new(pattern).matches(id.as_str())
     } else {
@@ -232,6 +235,7 @@ mod tests {
     use proptest::{prelude::*, sample::subsequence};
 
     use super::*;
+    use crate::matrix::Budget;
     use crate::{
         config::spec::{Architecture, CellBlock, CellPattern, ModelSpec, SyntheticSpec, Thresholds},
         engine::protocol::Precision,
@@ -254,6 +258,7 @@ mod tests {
             rope_theta: 1e6,
             weight_std: 0.15,
             max_positions: 64,
+            shards: 1,
         });
         let source = |name: &str| match name {
             "real" => ModelSource::Package { package: "p".to_owned() },
@@ -268,7 +273,7 @@ mod tests {
                 allow: vec![],
             },
             "greedy" => Probe::Greedy { max_tokens: 4 },
-            _ => Probe::Logits { decode_steps: 4 },
+            _ => Probe::Logits { decode_steps: 4, stretch: None },
         };
         MatrixSpec {
             name: "m".to_owned(),
@@ -283,6 +288,9 @@ mod tests {
             blocks,
             thresholds: Thresholds::default(),
             cell_timeout: Duration::from_secs(1),
+            include: Vec::new(),
+            known: Vec::new(),
+            budget: None,
         }
     }
 
@@ -294,6 +302,7 @@ mod tests {
             probes: probes.iter().map(|name| (*name).to_owned()).collect(),
             backends: backends.to_vec(),
             exclude: Vec::new(),
+            budget: Budget::default(),
         }
     }
 

@@ -1,10 +1,13 @@
 //! What one engine did at one cell: data only, complete enough that a finished run can be judged again.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::throughput::TimedRequest;
 pub use crate::engine::outcome::ProcessOutcome;
-use crate::engine::protocol::{Device, Generated, Hello, Memory, Scored, Tokens};
+use crate::engine::protocol::{Device, Generated, Hello, Memory, OpDone, Scored, Tokens};
 
 /// The part that an engine plays in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,6 +52,23 @@ pub struct Observation {
     pub command: String,
 }
 
+/// A request made again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Again {
+    /// SHA-256 of each logits row as it travelled, by position.
+    pub row_digests: BTreeMap<usize, String>,
+    /// As in [`Scored`].
+    pub held_bytes: Option<u64>,
+    /// As in [`Scored`].
+    pub peak_bytes: Option<u64>,
+}
+
+/// SHA-256 of each logits row as it travelled, by position.
+pub fn row_digests(scored: &Scored) -> BTreeMap<usize, String> {
+    let hex = |row: &String| base16ct::lower::encode_string(&Sha256::digest(row));
+    scored.positions.iter().filter_map(|p| Some((p.position, hex(p.logits_f32.as_ref()?)))).collect()
+}
+
 /// What a probe measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
@@ -61,6 +81,23 @@ pub enum Measured {
         prefill_len: usize,
         /// The rows.
         scored: Scored,
+        /// The same request again in the same process, as often as the probe says.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        again: Vec<Again>,
+    },
+    /// From a perplexity probe.
+    Perplexity {
+        /// The text's ids, as this engine makes them.
+        ids: Vec<u32>,
+        /// Positions with the log-probability of the id that follows.
+        points: Vec<(usize, f64)>,
+        /// How long the prefill took.
+        prefill_s: f64,
+    },
+    /// From an operator probe.
+    Op {
+        /// How far the product lies from its second formulation.
+        done: OpDone,
     },
     /// From a greedy or task probe.
     Generation {

@@ -9,14 +9,15 @@ use std::{
 use crate::{
     build::Artifact,
     engine::{
-        protocol::{Device, Generate, History, Load, LogitsDetail, Score, Time, Tokenize, Tokens},
+        protocol::{Device, Generate, History, Load, LogitsDetail, Op, Score, Time, Tokenize, Tokens},
         session::{Session, SessionOptions},
     },
     event::{Event, EventSink},
     matrix::{
-        cell::{Backend, Cell, Probe},
+        cell::{Backend, Cell, Probe, Stretch},
         ids::{FolderError, FolderIds, seeded_ids},
-        observation::{Measured, Observation, Role},
+        long_text,
+        observation::{Again, Measured, Observation, Role, row_digests},
         throughput::{ThroughputSpec, TimedRequest},
     },
     tools::child::ChildError,
@@ -24,6 +25,18 @@ use crate::{
 
 /// How many of the most likely ids are asked for.
 const TOP_K: usize = 8;
+
+/// The least length of a piece that the reference takes, too.
+const LARGE_PIECE: usize = 512;
+
+/// How many ends of pieces are looked at.
+const PIECES_SHOWN: usize = 12;
+
+/// Seeds the request that is made between two equal ones.
+const BESIDE: &str = "another request";
+
+/// The log-probability of what is no number.
+const UNLIKELY: f64 = -1e9;
 
 /// How much base64 of whole logits rows one response may hold.
 const FULL_ROWS_BYTES: usize = 48 << 20;
@@ -90,6 +103,8 @@ impl ForcedIds {
                 ids: prompt.ids.iter().chain(&generated.ids).copied().collect(),
                 prefill_len: prompt.ids.len(),
             },
+            Measured::Perplexity { ids, .. } => Self { ids: ids.clone(), prefill_len: ids.len() },
+            Measured::Op { .. } => Self { ids: Vec::new(), prefill_len: 0 },
             Measured::Throughput { prompt_ids, requests, .. } => Self {
                 ids: prompt_ids
                     .iter()
@@ -112,7 +127,7 @@ pub fn observe(
     sink: &dyn EventSink,
 ) -> Result<Observation, ObserveError> {
     let measure = |session: &mut Session, folder: &FolderIds, eos_ids: &[u32]| {
-        measure_cell(session, cell, folder, eos_ids)
+        measure_cell(session, cell, role, folder, eos_ids)
     };
     run_session(cell, role, artifact, model_dir, options, sink, "", &measure)
 }
@@ -121,12 +136,24 @@ pub fn observe(
 pub(crate) fn measure_cell(
     session: &mut Session,
     cell: &Cell,
+    role: Role,
     folder: &FolderIds,
     eos_ids: &[u32],
 ) -> Option<Measured> {
     let seeded = |count: usize| seeded_ids(&cell.model, cell.context, count, folder);
     match &cell.probe {
-        Probe::Logits { decode_steps } => {
+        Probe::Logits { decode_steps, stretch: Some(stretch) } => {
+            let forced = ForcedIds { ids: seeded(cell.context + decode_steps), prefill_len: cell.context };
+            // As long, so that what it leaves behind would be as large.
+            let other = seeded_ids(BESIDE, cell.context, cell.context + decode_steps, folder);
+            measure_stretch(session, role, &forced, other, stretch)
+        }
+        Probe::Perplexity { chunk } => measure_perplexity(session, cell.context, *chunk),
+        Probe::Op { product, .. } => {
+            let device = device_of(cell.backend);
+            session.op(&Op { device, product: product.clone() }).map(|done| Measured::Op { done })
+        }
+        Probe::Logits { decode_steps, stretch: None } => {
             let forced = ForcedIds { ids: seeded(cell.context + decode_steps), prefill_len: cell.context };
             measure_scoring(session, &Scoring { forced: &forced, want: Wanted::Rows }, folder.vocab_size)
         }
@@ -230,6 +257,88 @@ fn measure_throughput(
     Some(Measured::Throughput { load_s, prompt_ids: time.prompt_ids, requests })
 }
 
+/// Asks for a long prompt, as often as the probe says.
+fn measure_stretch(
+    session: &mut Session,
+    role: Role,
+    forced: &ForcedIds,
+    other: Vec<u32>,
+    stretch: &Stretch,
+) -> Option<Measured> {
+    let ForcedIds { ids, prefill_len } = forced;
+    let builds = role != Role::Reference;
+    let large = |chunk: &usize| *chunk >= LARGE_PIECE;
+    let percent = stretch.warm_percent.filter(|_| builds);
+    let score = Score {
+        ids: ids.clone(),
+        prefill_len: *prefill_len,
+        positions: stretch_positions(forced, stretch),
+        top_k: TOP_K,
+        logits: LogitsDetail::Full,
+        history: History::Kept,
+        chunk: stretch.chunk.filter(|chunk| builds || large(chunk)),
+        // At least one id before, the decode step, and one behind.
+        warm: percent
+            .filter(|_| *prefill_len >= 3)
+            .map(|percent| (prefill_len * percent / 100).clamp(1, prefill_len - 2)),
+    };
+    let scored = session.score(&score)?;
+    let mut again = Vec::new();
+    for request in 1..if builds { stretch.requests } else { 1 } {
+        if request == 1 {
+            session.score(&Score { ids: other.clone(), logits: LogitsDetail::Summary, ..score.clone() })?;
+        }
+        let repeated = session.score(&score)?;
+        again.push(Again {
+            row_digests: row_digests(&repeated),
+            held_bytes: repeated.held_bytes,
+            peak_bytes: repeated.peak_bytes,
+        });
+    }
+    Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored, again })
+}
+
+/// The ends of some large pieces, the end of the prefill, and the decode steps.
+fn stretch_positions(forced: &ForcedIds, stretch: &Stretch) -> Vec<usize> {
+    let prefill_len = forced.prefill_len;
+    let mut ends: Vec<usize> = match stretch.chunk {
+        Some(chunk) if chunk >= LARGE_PIECE && stretch.warm_percent.is_none() => {
+            (1..prefill_len.div_ceil(chunk)).map(|piece| piece * chunk - 1).collect()
+        }
+        _ => Vec::new(),
+    };
+    let every = ends.len().div_ceil(PIECES_SHOWN).max(1);
+    ends = ends.into_iter().rev().step_by(every).collect();
+    ends.reverse();
+    ends.extend(prefill_len - 1..forced.ids.len());
+    ends
+}
+
+/// Asks how likely the first ids of our own text are.
+fn measure_perplexity(session: &mut Session, context: usize, chunk: usize) -> Option<Measured> {
+    let mut ids = session.tokenize(&Tokenize::Text { text: long_text::text() })?.ids;
+    ids.truncate(context);
+    let positions: Vec<usize> =
+        (1..=ids.len() / chunk).map(|piece| piece * chunk - 1).filter(|at| at + 1 < ids.len()).collect();
+    let scored = session.score(&Score {
+        ids: ids.clone(),
+        prefill_len: ids.len(),
+        positions,
+        top_k: 1,
+        logits: LogitsDetail::Summary,
+        history: History::Kept,
+        chunk: Some(chunk),
+        warm: None,
+    })?;
+    let points = scored
+        .positions
+        .iter()
+        // A value that is no number is as unlikely as can be.
+        .map(|p| (p.position, p.next_logprob.unwrap_or(UNLIKELY)))
+        .collect();
+    Some(Measured::Perplexity { ids, points, prefill_s: scored.prefill_s })
+}
+
 /// Asks an engine that has loaded a model to score given ids.
 pub(crate) fn measure_scoring(
     session: &mut Session,
@@ -251,8 +360,17 @@ pub(crate) fn measure_scoring(
         top_k: TOP_K,
         logits: if scoring.want == Wanted::Likelihood { LogitsDetail::Summary } else { LogitsDetail::Full },
         history: if scoring.want == Wanted::RowsWithoutHistory { History::None } else { History::Kept },
+        chunk: None,
+        warm: None,
     })?;
-    Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored })
+    Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored, again: Vec::new() })
+}
+
+fn device_of(backend: Backend) -> Device {
+    match backend {
+        Backend::Cpu => Device::Cpu,
+        Backend::Metal | Backend::Cuda => Device::Gpu,
+    }
 }
 
 /// Asks a session for what is wanted of a loaded model, given what its folder says and the ids that end a reply.
@@ -273,13 +391,21 @@ fn run_session(
     sink.emit(Event::StepStarted { step: step.clone() });
     let folder = FolderIds::read(model_dir)
         .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
-    let device_wanted = match cell.backend {
-        Backend::Cpu => Device::Cpu,
-        Backend::Metal | Backend::Cuda => Device::Gpu,
-    };
+    let device_wanted = device_of(cell.backend);
+    let mut artifact = artifact.clone();
+    if let Some(ops) = cell.stretch().and_then(|stretch| stretch.ops_per_buffer)
+        && role != Role::Reference
+    {
+        artifact.env.insert("MLX_MAX_OPS_PER_BUFFER".to_owned(), ops.to_string());
+    }
+    let artifact = &artifact;
+    let timeout = cell.budget.timeout_s.map_or(options.timeout, Duration::from_secs_f64);
+    // A limit of address space means nothing to a process that maps a device's memory.
+    let memory_limit_bytes =
+        cell.budget.memory_bytes.filter(|_| cell.backend == Backend::Cpu && role != Role::Reference);
     let stderr_log = Some(options.log_dir.join(log_name(cell, role, artifact, log_suffix)));
     let mut session =
-        Session::start(artifact, &SessionOptions { timeout: options.timeout, stderr_log }).map_err(
+        Session::start(artifact, &SessionOptions { timeout, stderr_log, memory_limit_bytes }).map_err(
             |source| ObserveError::Start { engine: artifact.name.clone(), cell: cell.id.to_string(), source },
         )?;
     let model_dir = std::path::absolute(model_dir).unwrap_or_else(|_| model_dir.to_owned());
@@ -495,7 +621,7 @@ mod tests {
     fn a_logits_cell_forces_ids_past_the_prompt() {
         let scored = r#""result":"scored","positions":[],"prefill_s":0.1,"decode_s":0.2"#;
         let double = Double::new(&[HELLO, LOADED, scored, MEMORY, BYE]);
-        let seen = double.observe(Probe::Logits { decode_steps: 3 }, &crate::event::Silent);
+        let seen = double.observe(Probe::Logits { decode_steps: 3, stretch: None }, &crate::event::Silent);
         let Some(Measured::Logits { ids, prefill_len, .. }) = seen.measured else { panic!("it scored") };
         assert_eq!((ids.len(), prefill_len), (7, 4));
         let Request::Score(score) = &double.asked()[2] else { panic!("it was asked to score") };

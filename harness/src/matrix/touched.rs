@@ -5,6 +5,7 @@ use super::{
     cell::{Backend, Cell, CellId, Probe},
     expand::Plan,
 };
+use crate::engine::protocol::Product;
 
 /// From so many prompt tokens on, attention over a prompt is one kernel of its own (`steel_attention`); below, the vector
 /// kernel of decode steps serves (MLX takes it for up to 8 queries).
@@ -38,9 +39,19 @@ pub fn touched<'f>(plan: &Plan, families: impl IntoIterator<Item = &'f str>) -> 
 /// Whether a cell runs kernels of a family. The models of a matrix are decoders of the Llama kind with weights as stored:
 /// they normalize by RMS, turn positions by RoPE, and take no convolution, Fourier transform or random number.
 fn touches(family: &str, cell: &Cell) -> bool {
+    if let Probe::Op { product, .. } = &cell.probe {
+        let plain = family.strip_suffix("-nax").unwrap_or(family);
+        return match product {
+            Product::QuantizedMatmul { .. } => plain == "quantized",
+            Product::Attention { queries, .. } if *queries <= VECTOR_QUERIES => plain == "sdpa-vector",
+            Product::Attention { .. } => plain == "steel-attention",
+            Product::Rope { .. } => plain == "rope",
+            Product::Concatenate { .. } | Product::Repeat { .. } => plain == "copy",
+        };
+    }
     let prompt = cell.context;
     let takes_ids = matches!(cell.probe, Probe::Greedy { .. } | Probe::Task { .. } | Probe::Throughput(_));
-    let decodes = takes_ids || matches!(cell.probe, Probe::Logits { decode_steps } if decode_steps > 0);
+    let decodes = takes_ids || matches!(cell.probe, Probe::Logits { decode_steps, .. } if decode_steps > 0);
     match family.strip_suffix("-nax").unwrap_or(family) {
         // A prompt of a probe's own is some sentence.
         "steel-gemm-fused" | "steel-gemm-splitk" => prompt == 0 || prompt > 1,
@@ -77,7 +88,7 @@ mod tests {
     };
 
     fn plan() -> Plan {
-        let logits = Probe::Logits { decode_steps: 4 };
+        let logits = Probe::Logits { decode_steps: 4, stretch: None };
         let cell = |context, name: &str, probe: &Probe, backend| PlannedCell {
             cell: Cell::new("llama", Precision::Source, context, name, probe.clone(), backend),
             disposition: Disposition::Run,
@@ -85,7 +96,7 @@ mod tests {
         Plan {
             cells: vec![
                 cell(8, "logits", &logits, Backend::Metal),
-                cell(300, "prefill", &Probe::Logits { decode_steps: 0 }, Backend::Metal),
+                cell(300, "prefill", &Probe::Logits { decode_steps: 0, stretch: None }, Backend::Metal),
                 cell(300, "greedy", &Probe::Greedy { max_tokens: 4 }, Backend::Metal),
                 cell(300, "greedy", &Probe::Greedy { max_tokens: 4 }, Backend::Cpu),
             ],

@@ -112,6 +112,20 @@ pub fn verify(model: &ModelDir) -> Result<(), ModelError> {
     }
 }
 
+/// Bytes of keys and values that a token takes in a cache of single precision, for models whose every layer sees everything;
+/// `None` for others, and where the folder does not say.
+pub fn cache_bytes_per_token(model_dir: &Path) -> Option<f64> {
+    let config: Value = serde_json::from_slice(&std::fs::read(model_dir.join("config.json")).ok()?).ok()?;
+    let number = |key: &str| config.get(key).and_then(Value::as_f64);
+    let known = matches!(config["model_type"].as_str(), Some("llama" | "qwen3"));
+    let single = config["torch_dtype"].as_str() == Some("float32");
+    let windowed = config.get("sliding_window").is_some_and(Value::is_number);
+    if !known || !single || windowed {
+        return None;
+    }
+    Some(2.0 * 4.0 * number("num_hidden_layers")? * number("num_key_value_heads")? * number("head_dim")?)
+}
+
 /// How one model is made.
 enum Recipe<'a> {
     Synthetic(&'a SyntheticSpec),
@@ -173,8 +187,12 @@ impl<'a> Recipe<'a> {
 }
 
 fn write_synthetic(spec: &SyntheticSpec, folder: &Path) -> Result<(), ModelError> {
-    let tensors = synthetic::tensors(spec).into_iter().map(|tensor| (tensor.name.clone(), tensor));
-    write_weights(tensors, folder)?;
+    let tensors = synthetic::tensors(spec);
+    if spec.shards == 1 {
+        write_weights(tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)), folder)?;
+    } else {
+        write_shards(&tensors, spec.shards, folder)?;
+    }
     write_json(folder, "config.json", &synthetic::config(spec))?;
     write_json(folder, "generation_config.json", &json!({ "eos_token_id": synthetic::EOS_ID }))?;
     write_json(folder, "tokenizer.json", &synthetic::tokenizer(spec.vocab))?;
@@ -189,12 +207,42 @@ fn write_conversion(made: &Conversion<'_>, folder: &Path) -> Result<(), ModelErr
     write_json(folder, "tokenizer_config.json", &made.tokenizer_config)
 }
 
+/// Writes the weights into several files with an index.
+fn write_shards(
+    tensors: &[synthetic::SyntheticTensor],
+    shards: usize,
+    folder: &Path,
+) -> Result<(), ModelError> {
+    let file = |shard: usize| format!("model-{:05}-of-{shards:05}.safetensors", shard + 1);
+    // By turns, so that the tensors of a layer lie in different files.
+    for shard in 0..shards {
+        let own = tensors.iter().skip(shard).step_by(shards);
+        write_weights_as(&file(shard), own.map(|tensor| (tensor.name.clone(), tensor.clone())), folder)?;
+    }
+    let map: serde_json::Map<String, Value> = tensors
+        .iter()
+        .enumerate()
+        .map(|(i, tensor)| (tensor.name.clone(), json!(file(i % shards))))
+        .collect();
+    let bytes: usize = tensors.iter().map(safetensors::View::data_len).sum();
+    let index = json!({ "metadata": { "total_size": bytes }, "weight_map": map });
+    write_json(folder, "model.safetensors.index.json", &index)
+}
+
 /// Writes `model.safetensors`, one tensor after the other: no more than one is held in memory.
 fn write_weights<V: safetensors::View>(
     tensors: impl IntoIterator<Item = (String, V)>,
     folder: &Path,
 ) -> Result<(), ModelError> {
-    let path = folder.join("model.safetensors");
+    write_weights_as("model.safetensors", tensors, folder)
+}
+
+fn write_weights_as<V: safetensors::View>(
+    file: &str,
+    tensors: impl IntoIterator<Item = (String, V)>,
+    folder: &Path,
+) -> Result<(), ModelError> {
+    let path = folder.join(file);
     let about = [("format".to_owned(), "pt".to_owned())].into();
     safetensors::serialize_to_file(tensors, Some(about), &path)
         .map_err(|source| ModelError::Weights { path, source })
@@ -240,7 +288,7 @@ mod tests {
     use safetensors::SafeTensors;
 
     use super::*;
-    use crate::config::spec::Architecture;
+    use crate::{config::spec::Architecture, event::Silent};
 
     #[derive(Default)]
     struct Recorded(Mutex<Vec<Event>>);
@@ -278,6 +326,7 @@ mod tests {
             rope_theta: 1e6,
             weight_std: 0.15,
             max_positions: 64,
+            shards: 1,
         };
         ModelSpec { name: "tiny".to_owned(), source: ModelSource::Synthetic(spec) }
     }
@@ -313,6 +362,29 @@ mod tests {
             serde_json::from_slice(&fs::read(first.path.join("config.json")).unwrap()).unwrap();
         assert_eq!((&config["model_type"], &config["tie_word_embeddings"]), (&json!("qwen3"), &json!(false)));
         assert!(first.path.join("tokenizer.json").exists());
+    }
+
+    #[test]
+    fn shards_hold_every_tensor_once_and_the_same_weights() {
+        let root = tempfile::tempdir().unwrap();
+        let whole = prepare(&synthetic_model(), inputs(root.path(), None, Check::Sizes), &Silent).unwrap();
+        let mut model = synthetic_model();
+        let ModelSource::Synthetic(spec) = &mut model.source else { unreachable!() };
+        spec.shards = 3;
+        let cut = prepare(&model, inputs(root.path(), None, Check::Sizes), &Silent).unwrap();
+        assert_ne!(whole.path, cut.path);
+        let index: Value =
+            serde_json::from_slice(&fs::read(cut.path.join("model.safetensors.index.json")).unwrap())
+                .unwrap();
+        let bytes = fs::read(whole.path.join("model.safetensors")).unwrap();
+        let right = SafeTensors::deserialize(&bytes).unwrap();
+        let map = index["weight_map"].as_object().unwrap();
+        assert_eq!(map.len(), right.names().len());
+        for (name, file) in map {
+            let bytes = fs::read(cut.path.join(file.as_str().unwrap())).unwrap();
+            let shard = SafeTensors::deserialize(&bytes).unwrap();
+            assert_eq!(shard.tensor(name).unwrap().data(), right.tensor(name).unwrap().data(), "{name}");
+        }
     }
 
     #[test]

@@ -76,6 +76,7 @@ fn a_checkpoint_with_small_weights_is_blind() {
         rope_theta: 1e6,
         weight_std: 0.02,
         max_positions: 128,
+        shards: 1,
     };
     let [(_, rope), (_, position), _] = divergences(&spec);
     assert!(rope < 1e-5 && position < 1e-5, "{rope:.2e} {position:.2e}");

@@ -313,6 +313,7 @@ mod tests {
             rope_theta: 1e6,
             weight_std: 0.15,
             max_positions: 512,
+            shards: 1,
         }
     }
 

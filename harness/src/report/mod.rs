@@ -4,6 +4,7 @@
 mod again;
 pub mod compare;
 pub mod history;
+pub mod long;
 pub(crate) mod markdown;
 mod rebase;
 mod summary;
@@ -20,10 +21,10 @@ use std::{
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
 pub use again::judge_again;
+pub use long::Long;
 pub use rebase::{finding_text, rebase_summary, word};
 pub use summary::summary;
 
@@ -40,7 +41,7 @@ use crate::{
         task::TaskOutcome,
         throughput::{ThroughputJudgement, stats::holm},
     },
-    matrix::{Backend, CellId, Measured, Observation, Probe, Role},
+    matrix::{Backend, CellId, Measured, Observation, Probe, Role, observation::row_digests},
     verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
 };
 
@@ -122,6 +123,9 @@ pub struct Report {
     pub counts: BTreeMap<CellStatus, usize>,
     /// Every planned cell, in the plan's order.
     pub cells: Vec<CellReport>,
+    /// What long prompts cost and how a text reads by position, where cells looked.
+    #[serde(default, skip_serializing_if = "Long::is_empty")]
+    pub long: Long,
     /// The machine.
     pub environment: BTreeMap<String, Value>,
     /// UTC, RFC 3339.
@@ -273,6 +277,7 @@ impl Report {
             builds: input.builds,
             thresholds: input.thresholds,
             counts,
+            long: Long::of(&reports),
             cells: reports,
             environment: input.environment,
             started: input.started,
@@ -426,7 +431,10 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
             .map(|role| (role_name(*role), seen.of(*role)))
             .chain([("reference-without-history", seen.reference_without_history.as_ref())]);
         for (name, observation) in runs {
-            let digests = observation.map(row_digests).unwrap_or_default();
+            let digests = match observation.and_then(|o| o.measured.as_ref()) {
+                Some(Measured::Logits { scored, .. }) => row_digests(scored),
+                _ => BTreeMap::new(),
+            };
             if !digests.is_empty() {
                 report.row_digests.insert(name.to_owned(), digests);
             }
@@ -445,16 +453,12 @@ fn cell_report(planned: &PlannedCell, decided: &crate::verdict::CellDecision) ->
             // What they show is in the findings; the observations file has them in full.
             imitations: BTreeMap::new(),
             throughput: seen.throughput.clone(),
+            cache_bytes_per_token: seen.cache_bytes_per_token,
+            known: seen.known.clone(),
             claimed_mlx_versions: seen.claimed_mlx_versions.clone(),
         });
     }
     report
-}
-
-fn row_digests(observation: &Observation) -> BTreeMap<usize, String> {
-    let Some(Measured::Logits { scored, .. }) = &observation.measured else { return BTreeMap::new() };
-    let hex = |row: &String| base16ct::lower::encode_string(&Sha256::digest(row));
-    scored.positions.iter().filter_map(|p| Some((p.position, hex(p.logits_f32.as_ref()?)))).collect()
 }
 
 fn without_rows(observation: &Observation) -> Observation {
@@ -470,6 +474,7 @@ fn without_rows(observation: &Observation) -> Observation {
             Measured::Generation { generated, .. } => {
                 generated.top.iter_mut().for_each(|top| top.truncate(TOP_OF_GENERATED));
             }
+            Measured::Perplexity { .. } | Measured::Op { .. } => {}
             // The figures of every run stand beside; these are one run's again.
             Measured::Throughput { requests, .. } => requests.clear(),
         }
@@ -770,7 +775,7 @@ pub(crate) mod tests {
         };
         let row = scored.positions[0].logits_f32.as_ref().unwrap();
         let digest = &report.cells[0].row_digests["reference"][&scored.positions[0].position];
-        assert_eq!(*digest, base16ct::lower::encode_string(&Sha256::digest(row)));
+        assert_eq!(*digest, base16ct::lower::encode_string(&<sha2::Sha256 as sha2::Digest>::digest(row)));
     }
 
     #[test]

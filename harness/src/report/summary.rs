@@ -12,7 +12,7 @@ use super::{
 use crate::{
     engine::protocol::Phase,
     judge::{Against, Finding, Severity, Subject, role_name},
-    matrix::{Probe, Role},
+    matrix::{Measured, Probe, Role},
     verdict::{CellStatus, Change, Verdict},
 };
 
@@ -42,6 +42,7 @@ pub fn summary(report: &Report) -> String {
     all_cells(&mut out, report);
     answers(&mut out, report);
     super::throughput::section(&mut out, report);
+    super::long::section(&mut out, &report.long);
     measured_with(&mut out, report);
     out
 }
@@ -270,6 +271,15 @@ fn figures(cell: &CellReport, role: Role) -> String {
                 parts.push(format!("{name} KL {:.1e}", m.mean_kl));
             }
         }
+    }
+    let seen = cell.observations.as_ref().and_then(|seen| seen.of(role)).and_then(|o| o.measured.as_ref());
+    match seen {
+        Some(Measured::Op { done }) => parts.push(format!("off by {:.1e}", done.max_error)),
+        Some(Measured::Perplexity { points, .. }) if !points.is_empty() => {
+            let mean = -points.iter().map(|point| point.1).sum::<f64>() / points.len() as f64;
+            parts.push(format!("perplexity {:.2}", mean.exp()));
+        }
+        _ => {}
     }
     for c in cell.greedy.iter().filter(|c| c.of == role) {
         parts.push(format!("{} of {} ids", c.agreed, c.right_len));

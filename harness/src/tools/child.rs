@@ -19,6 +19,8 @@ use std::{
 
 use crate::tools::process::GroupGuard;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+#[cfg(target_os = "linux")]
+use rustix::process::{Resource, Rlimit, prlimit};
 
 /// How many of the last lines on stderr are kept.
 pub const KEPT_LINES: usize = 40;
@@ -51,6 +53,8 @@ pub struct ChildSpec {
     pub stderr_log: Option<PathBuf>,
     /// Longest line on stdout, in bytes without its end, that is taken for a line.
     pub max_line_bytes: usize,
+    /// Bytes of private memory that it may map, if there is a limit. Only Linux can set one on another process.
+    pub memory_limit_bytes: Option<u64>,
 }
 
 impl ChildSpec {
@@ -182,6 +186,7 @@ impl InteractiveChild {
         let stderr = child.stderr.take().expect("stderr is a pipe");
         let group = Pid::from_child(&child);
         let guard = GroupGuard::new(child.id());
+        limit_memory(group, spec.memory_limit_bytes);
 
         let (to_stdin, lines) = mpsc::channel();
         thread::spawn(move || write_lines(stdin, &lines));
@@ -348,6 +353,18 @@ fn shell_word(word: &str) -> String {
     shlex::try_quote(word).map_or_else(|_| word.replace('\0', ""), |quoted| quoted.into_owned())
 }
 
+/// A process that has only just begun has not allocated yet. Where no limit can be set there is none.
+#[cfg(target_os = "linux")]
+fn limit_memory(process: Pid, limit_bytes: Option<u64>) {
+    if let Some(bytes) = limit_bytes {
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        let _ = prlimit(Some(process), Resource::Data, limit);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn limit_memory(_process: Pid, _limit_bytes: Option<u64>) {}
+
 fn create_log(path: &Path) -> Result<File, ChildError> {
     let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| File::create(path));
     made.map_err(|source| ChildError::Log { path: path.to_owned(), source })
@@ -464,6 +481,7 @@ mod tests {
             env: BTreeMap::new(),
             stderr_log: None,
             max_line_bytes: 1_000,
+            memory_limit_bytes: None,
         }
     }
 

@@ -218,6 +218,7 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
     let failing: BTreeMap<Role, BTreeMap<&str, BTreeSet<&CellId>>> =
         BUILDS.into_iter().map(|role| (role, failing_prompts(cells, role))).collect();
     let diagnoses = diagnoses(cells);
+    let blamed = whole_prefills(cells);
     let broken_models: BTreeSet<&str> = cells
         .iter()
         .filter(|p| matches!(&p.run, CellRun::Ran { judgement, .. } if errors(judgement, Role::Baseline).next().is_some()))
@@ -238,6 +239,9 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
             );
             let mut findings = judgement.findings.clone();
             for finding in &mut findings {
+                if let Some(blame) = blamed.get(&(&planned.cell.id, finding.subject)) {
+                    blame.write(finding);
+                }
                 if let Some((diagnosis, at)) = diagnoses.get(&(planned.cell.model.as_str(), finding.subject))
                     && at.as_str() != planned.cell.id.as_str()
                 {
@@ -293,6 +297,63 @@ fn diagnoses(cells: &[PlannedCell]) -> BTreeMap<(&str, Subject), (String, &CellI
     out
 }
 
+/// A cell that shows what a neighbour ran out of memory for.
+struct Blame<'c> {
+    /// The neighbour that went through.
+    by: &'c CellId,
+    chunk: usize,
+    peak_bytes: Option<u64>,
+}
+
+impl Blame<'_> {
+    fn write(&self, finding: &mut Finding) {
+        if finding.code != "out-of-memory" {
+            return;
+        }
+        let peak =
+            self.peak_bytes.map_or_else(String::new, |b| format!(" with {:.0} MiB", b as f64 / 1_048_576.0));
+        finding.message.push_str(&format!(
+            "; it is the prefill in one piece that needs the memory: in pieces of {} the same prompt goes through{peak} ({})",
+            self.chunk, self.by
+        ));
+        if let serde_json::Value::Object(evidence) = &mut finding.evidence {
+            evidence.insert("diagnosis".into(), diagnosis::WHOLE_PREFILL.into());
+            evidence.insert("seen_at".into(), self.by.as_str().into());
+        }
+    }
+}
+
+/// Cells at which a build ran out of memory with its prefill in one piece, beside a cell of the same model and length where
+/// it did not in pieces.
+fn whole_prefills(cells: &[PlannedCell]) -> BTreeMap<(&CellId, Subject), Blame<'_>> {
+    let runs = |role: Role| {
+        cells.iter().filter_map(move |planned| {
+            let CellRun::Ran { seen, .. } = &planned.run else { return None };
+            Some((&planned.cell, seen.of(role)?))
+        })
+    };
+    let mut out = BTreeMap::new();
+    for role in BUILDS {
+        for (whole, _) in runs(role).filter(|(cell, o)| {
+            matches!(o.exit, ProcessOutcome::OutOfMemory { .. })
+                && cell.stretch().is_none_or(|stretch| stretch.chunk.is_none())
+        }) {
+            let beside = runs(role).find_map(|(cell, o)| {
+                let chunk = cell.stretch()?.chunk?;
+                let alike = cell.model == whole.model
+                    && cell.context == whole.context
+                    && cell.backend == whole.backend;
+                let Some(crate::matrix::Measured::Logits { scored, .. }) = &o.measured else { return None };
+                alike.then_some(Blame { by: &cell.id, chunk, peak_bytes: scored.peak_bytes })
+            });
+            if let Some(blame) = beside {
+                out.insert((&whole.id, Subject::from(role)), blame);
+            }
+        }
+    }
+    out
+}
+
 fn undecided(planned: &PlannedCell) -> CellDecision {
     let (status, reason) = match &planned.run {
         CellRun::NotApplicable { reason } => (CellStatus::NotApplicable, reason),
@@ -316,6 +377,7 @@ fn class(outcome: &ProcessOutcome) -> String {
         ProcessOutcome::Refused { kind, .. } => format!("refused ({kind})"),
         ProcessOutcome::Crashed { .. } => "crashed".into(),
         ProcessOutcome::OutOfMemory { .. } => "ran out of memory".into(),
+        ProcessOutcome::Watchdog { .. } => "was ended by a watchdog".into(),
         ProcessOutcome::TimedOut { .. } => "timed out".into(),
         ProcessOutcome::Garbled { .. } => "garbled".into(),
     }
@@ -357,6 +419,15 @@ fn status(
             Speed::Worse => (CellStatus::Fail, speed.reason.clone(), None),
             Speed::Inconclusive => (CellStatus::Inconclusive, speed.reason.clone(), None),
         };
+    }
+    // Without a measurement and without an error it did what the matrix states as its limit.
+    if candidate.measured.is_none()
+        && let Some(limit) = judgement
+            .findings
+            .iter()
+            .find(|f| f.subject == Subject::Candidate && f.severity == Severity::Warning)
+    {
+        return (CellStatus::Pass, format!("the limit that the matrix states: {}", limit.message), None);
     }
     let unable = match &judgement.reference {
         ReferenceState::Usable => return by_reference(judgement),

@@ -10,7 +10,7 @@ use std::{
 use harness::{
     build::Layout,
     config::{find_build, load_builds, load_matrix, spec::MatrixSpec},
-    gate::{self, GateRequest},
+    gate::{self, GateRequest, OnFailure},
     matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
     report::summary,
     tools::process::quoted,
@@ -50,6 +50,7 @@ pub(crate) fn run(
             plan: &plan,
             candidate: find_build(&builds, &matrix.candidate)?,
             baseline: find_build(&builds, &matrix.baseline)?,
+            on_failure: if args.fail_fast { OnFailure::Stop } else { OnFailure::GoOn },
             reports: &reports,
             generated_by: GENERATED_BY.to_owned(),
             command: command_line(env::args_os().skip(1)),

@@ -1,6 +1,7 @@
 //! One file a command, each a short story: load, plan, execute, report.
 
 mod build;
+mod calibrate;
 mod check_runner;
 mod compare;
 mod doctor;
@@ -26,6 +27,7 @@ use crate::{
 pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
     let root = repository_root(cli.root)?;
     match cli.command {
+        Command::Calibrate(args) => calibrate::run(&root, args, console),
         Command::Compare(args) => compare::run(&root, &args),
         Command::Build(args) => build::run(&root, &args, console),
         Command::CheckRunner { build } => check_runner::run(&root, &build, console),

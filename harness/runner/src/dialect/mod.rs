@@ -5,8 +5,8 @@ pub(crate) mod safemlx_lm_04;
 
 use crate::{
     protocol::{
-        EngineError, Generate, Generated, Hello, Load, Loaded, Memory, Score, Scored, Time, Timed, Tokenize,
-        Tokens,
+        EngineError, Generate, Generated, Hello, Load, Loaded, Memory, Op, OpDone, Score, Scored, Time,
+        Timed, Tokenize, Tokens,
     },
     timing::Bare,
 };
@@ -21,6 +21,9 @@ pub(crate) trait Dialect {
 
     /// Loads a model folder strictly onto exactly the device that was asked for.
     fn load(&self, request: &Load) -> Result<(Self::Model, Loaded), EngineError>;
+
+    /// Computes a product and compares it with its second formulation.
+    fn op(&self, request: &Op) -> Result<OpDone, EngineError>;
 
     /// Memory: high-water marks since the process started, and what is held now.
     fn memory(&self) -> Result<Memory, EngineError>;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use safemlx::{
-    Array, DeviceType, Dtype, ExecutionContext, Stream, error::Exception, module::ModuleParameters,
-    random::RandomState,
+    Array, DeviceType, Dtype, ExecutionContext, Stream, error::Exception, fast, module::ModuleParameters,
+    ops, random::RandomState,
 };
 use safemlx_lm::{
     ModelConfigSupport, check_model_config,
@@ -28,9 +28,10 @@ use crate::{
     decode::{self, Next, Rows},
     dialect::{Dialect, Model},
     mlx,
+    op::{self, Computed},
     protocol::{
-        Device, EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory,
-        PROTOCOL_VERSION, Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
+        Device, EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Op, OpDone,
+        PROTOCOL_VERSION, Precision, Product, Score, Scored, Time, Timed, Tokenize, Tokens,
     },
     timing::{self, Bare, Fault},
 };
@@ -69,13 +70,7 @@ impl Dialect for SafemlxLm04 {
         let started = Instant::now();
         // Weights stay as stored: the library converts none.
         let Precision::Source = request.precision;
-        let device_type = match request.device {
-            Device::Cpu => DeviceType::Cpu,
-            Device::Gpu if mlx::gpu_count() == 0 => {
-                return Err(error(EngineErrorKind::NoDevice, "the loaded MLX library finds no GPU"));
-            }
-            Device::Gpu => DeviceType::Gpu,
-        };
+        let context = context_on(request.device)?;
         let model_dir = PathBuf::from(&request.model_dir);
         let config = read_config(&model_dir)?;
         let kind = model_kind(&config, &model_dir)?;
@@ -87,23 +82,24 @@ impl Dialect for SafemlxLm04 {
             return Err(bad_model(format!("the checkpoint in {dir} does not fit {kind:?}: {mismatch}")));
         }
 
-        let context = ExecutionContext::new(safemlx::Device::new(device_type, 0));
         let model = LoadedModel::load(&model_dir, context.stream(), self.reader.stream())
             .map_err(|error| load_error(&model_dir, error))?;
-        let used = context.stream().get_device().and_then(|device| device.get_type()).map_err(exception)?;
         let loaded = Loaded {
             model_type: model.model_type().to_owned(),
             vocab_size: vocab_size(&config)?,
             eos_ids: model.eos_token_ids().to_vec(),
             tensors: held.len(),
-            device: match used {
-                DeviceType::Cpu => Device::Cpu,
-                DeviceType::Gpu => Device::Gpu,
-            },
+            device: device_of(context.stream())?,
             load_s: started.elapsed().as_secs_f64(),
         };
         let fault = self.fault.clone();
         Ok((LoadedSafemlxLm { model, context, vocab_size: loaded.vocab_size, fault }, loaded))
+    }
+
+    fn op(&self, request: &Op) -> Result<OpDone, EngineError> {
+        let context = context_on(request.device)?;
+        let computed = compute(&request.product, context.stream()).map_err(exception)?;
+        op::compared(&request.product, &computed, device_of(context.stream())?)
     }
 
     fn memory(&self) -> Result<Memory, EngineError> {
@@ -209,12 +205,24 @@ fn prompt_array(prompt: &[u32]) -> Result<Array, EngineError> {
 }
 
 impl Rows for LoadedSafemlxLm {
-    fn run(&mut self, prompt: &[u32], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError> {
-        let prompt = prompt_array(prompt)?;
+    fn run(&mut self, pieces: &[&[u32]], choose: &mut dyn FnMut(&[f32]) -> Next) -> Result<(), EngineError> {
+        let (last, earlier) = pieces.split_last().ok_or_else(|| failed("a prompt has no pieces"))?;
+        let mut cache = self.model.new_cache();
+        for piece in earlier {
+            let piece = prompt_array(piece)?;
+            let parts = [InputPart::text_token_ids(&piece)];
+            let stream = self.context.stream();
+            let logits = self
+                .model
+                .prefill_input_with_cache(ModelInput::new(&parts), &mut cache, stream)
+                .and_then(|logits| evaluated_row(&logits, self.vocab_size, stream))
+                .map_err(exception)?;
+            choose(&logits);
+        }
+        let prompt = prompt_array(last)?;
         let parts = [InputPart::text_token_ids(&prompt)];
         let stopped = Cell::new(false);
         let sampler = ShowRow { choose, stopped: &stopped, vocab_size: self.vocab_size };
-        let mut cache = self.model.new_cache();
         let tokens = self.model.generate_input_with_cache_sampler(
             &mut cache,
             0.0,
@@ -248,16 +256,8 @@ impl Sampler for ShowRow<'_> {
         _random: Option<&mut RandomState>,
         stream: &Stream,
     ) -> Result<Array, Exception> {
-        let row = logits.as_dtype(Dtype::Float32, stream)?.into_evaluated()?;
-        let row = row.try_as_slice::<f32>().map_err(|why| Exception::custom(why.to_string()))?;
-        if row.len() != self.vocab_size {
-            return Err(Exception::custom(format!(
-                "a step made {} logits for a vocabulary of {}",
-                row.len(),
-                self.vocab_size
-            )));
-        }
-        let id = match (self.choose)(row) {
+        let row = evaluated_row(logits, self.vocab_size, stream)?;
+        let id = match (self.choose)(&row) {
             Next::Feed(id) => id,
             Next::Stop => {
                 self.stopped.set(true);
@@ -266,6 +266,92 @@ impl Sampler for ShowRow<'_> {
         };
         Ok(Array::from_slice(&[id], &[1]))
     }
+}
+
+/// A step's logits on the host.
+fn evaluated_row(logits: &Array, vocab_size: usize, stream: &Stream) -> Result<Vec<f32>, Exception> {
+    let row = on_host(logits, stream)?;
+    if row.len() != vocab_size {
+        let made = row.len();
+        return Err(Exception::custom(format!("a step made {made} logits for a vocabulary of {vocab_size}")));
+    }
+    Ok(row)
+}
+
+/// An array's values in row-major order, as f32.
+fn on_host(array: &Array, stream: &Stream) -> Result<Vec<f32>, Exception> {
+    // Only a flat array is sure to lie in memory in its logical order.
+    let flat = array.as_dtype(Dtype::Float32, stream)?.reshape(&[-1], stream)?.into_evaluated()?;
+    let values = flat.try_as_slice::<f32>().map_err(|why| Exception::custom(why.to_string()))?;
+    Ok(values.to_vec())
+}
+
+/// The stream of a device that is there.
+fn context_on(device: Device) -> Result<ExecutionContext, EngineError> {
+    let device_type = match device {
+        Device::Cpu => DeviceType::Cpu,
+        Device::Gpu if mlx::gpu_count() == 0 => {
+            return Err(error(EngineErrorKind::NoDevice, "the loaded MLX library finds no GPU"));
+        }
+        Device::Gpu => DeviceType::Gpu,
+    };
+    Ok(ExecutionContext::new(safemlx::Device::new(device_type, 0)))
+}
+
+/// The device that a stream really runs on.
+fn device_of(stream: &Stream) -> Result<Device, EngineError> {
+    let used = stream.get_device().and_then(|device| device.get_type()).map_err(exception)?;
+    Ok(match used {
+        DeviceType::Cpu => Device::Cpu,
+        DeviceType::Gpu => Device::Gpu,
+    })
+}
+
+/// Computes a product of the library; everything about inputs and the second formulation is in [`op`].
+fn compute(product: &Product, stream: &Stream) -> Result<Computed, Exception> {
+    let inputs = op::inputs(product);
+    let array = |at: usize| Array::from_slice(&inputs[at].values, &inputs[at].shape);
+    let started = Instant::now();
+    let mut quantized = None;
+    let result = match *product {
+        Product::QuantizedMatmul { group_size, bits, .. } => {
+            let (group_size, bits) = (op::int(group_size), op::int(bits));
+            let (words, scales, biases) = ops::quantize(&array(1), group_size, bits, stream)?;
+            quantized = Some(op::Quantized {
+                words: {
+                    let words = words.reshape(&[-1], stream)?.into_evaluated()?;
+                    words.try_as_slice::<u32>().map_err(|why| Exception::custom(why.to_string()))?.to_vec()
+                },
+                scales: on_host(&scales, stream)?,
+                biases: on_host(&biases, stream)?,
+            });
+            ops::quantized_matmul(&array(0), &words, &scales, &biases, true, group_size, bits, stream)?
+        }
+        Product::Attention { head_dim, queries, .. } => {
+            let scale = 1.0 / (head_dim as f32).sqrt();
+            let (q, k, v) = (array(0), array(1), array(2));
+            if queries == 1 {
+                fast::scaled_dot_product_attention(&q, &k, &v, scale, None, None, stream)?
+            } else {
+                let mask = fast::ScaledDotProductAttentionMask::Causal;
+                fast::scaled_dot_product_attention(&q, &k, &v, scale, mask, None, stream)?
+            }
+        }
+        Product::Rope { offset, head_dim, base, .. } => {
+            fast::rope(&array(0), op::int(head_dim), false, base as f32, 1.0, op::int(offset), None, stream)?
+        }
+        Product::Concatenate { .. } => {
+            let pieces: Vec<Array> = (0..inputs.len()).map(array).collect();
+            let mut joined = pieces[0].clone();
+            for piece in &pieces[1..] {
+                joined = ops::concatenate_axis(&[&joined, piece], 0, stream)?;
+            }
+            joined
+        }
+        Product::Repeat { times, .. } => Array::repeat_axis::<f32>(array(0), op::int(times), 0, stream)?,
+    };
+    let values = on_host(&result, stream)?;
+    Ok(Computed { values, quantized, took_s: started.elapsed().as_secs_f64() })
 }
 
 fn read_config(model_dir: &Path) -> Result<Value, EngineError> {

@@ -89,6 +89,7 @@ impl Variant {
             rope_theta: 1e6,
             weight_std: 0.2,
             max_positions: 16_384,
+            shards: 1,
         };
         let mut checkpoint = Checkpoint {
             config: synthetic::config(&spec),

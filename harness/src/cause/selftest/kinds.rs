@@ -8,9 +8,9 @@ use super::{
 use crate::{
     engine::{
         fault::{Fault, Layers},
-        protocol::Precision,
+        protocol::{Precision, Product},
     },
-    matrix::{AnswerShape, Backend, Cell, Probe},
+    matrix::{AnswerShape, Backend, Cell, Probe, Stretch},
 };
 
 /// Steps that are forced or generated after a prompt.
@@ -35,6 +35,12 @@ pub(crate) enum Probes {
     Logits,
     Greedy,
     Chat,
+    /// A prompt in pieces of 512.
+    Pieces,
+    /// The same prompt three times in one process, another one between.
+    Requests,
+    /// A product in the shape that only models reach.
+    Product,
 }
 
 /// Where a fault goes in.
@@ -63,7 +69,20 @@ pub(crate) fn cells(model: &str, contexts: &[usize], probes: Probes) -> Vec<Cell
     contexts
         .iter()
         .map(|&context| match probes {
-            Probes::Logits => cell(context, "logits", Probe::Logits { decode_steps: STEPS }),
+            Probes::Logits => cell(context, "logits", Probe::Logits { decode_steps: STEPS, stretch: None }),
+            Probes::Pieces => {
+                let stretch = Some(Stretch { chunk: Some(512), requests: 1, ..Stretch::default() });
+                cell(context, "pieces", Probe::Logits { decode_steps: 4, stretch })
+            }
+            Probes::Requests => {
+                let stretch = Some(Stretch { requests: 3, ..Stretch::default() });
+                cell(context, "requests", Probe::Logits { decode_steps: 4, stretch })
+            }
+            Probes::Product => {
+                let product =
+                    Product::QuantizedMatmul { rows: 34_992, inner: 64, outer: 32, group_size: 64, bits: 4 };
+                cell(context, "product", Probe::Op { product, tolerance: 1e-5 })
+            }
             Probes::Greedy => cell(context, "greedy", Probe::Greedy { max_tokens: 4 * STEPS }),
             Probes::Chat => cell(
                 0,
@@ -116,6 +135,64 @@ pub(crate) fn kinds() -> Vec<Kind> {
             &[24],
             E(|s| Fault::HistoryLost { from_step: by(s, 12, 4, 0) }),
         ),
+        Kind {
+            probes: Probes::Pieces,
+            ..kind(
+                "mask-wrapped",
+                "mask",
+                HeldOut,
+                PLAIN,
+                &[1100],
+                E(|s| Fault::KeysBeyond {
+                    limit: by(s, 1096, 1024, 1024),
+                    layers: by(s, Layers::Last, Layers::Last, Layers::All),
+                }),
+            )
+        },
+        Kind {
+            probes: Probes::Requests,
+            ..kind(
+                "request-stale",
+                "requests",
+                HeldOut,
+                PLAIN,
+                &[64],
+                E(|s| Fault::RequestStale { tokens: by(s, 1, 4, 16) }),
+            )
+        },
+        Kind {
+            probes: Probes::Requests,
+            ..kind(
+                "request-leaks",
+                "requests",
+                HeldOut,
+                PLAIN,
+                &[64],
+                E(|s| Fault::RequestLeaks { bytes: by(s, 2 << 20, 8 << 20, 64 << 20) }),
+            )
+        },
+        Kind {
+            probes: Probes::Product,
+            ..kind(
+                "product-rows-wrap",
+                "products",
+                HeldOut,
+                &[Variant::Llama],
+                &[0],
+                E(|s| Fault::ProductRowsWrap { from: by(s, 34_991, 32_768, 16_384) }),
+            )
+        },
+        Kind {
+            probes: Probes::Product,
+            ..kind(
+                "product-columns-unwritten",
+                "products",
+                HeldOut,
+                &[Variant::Llama],
+                &[0],
+                E(|s| Fault::ProductColumnsUnwritten { columns: by(s, 1, 4, 16) }),
+            )
+        },
         Kind {
             probes: Probes::Greedy,
             tier: "greedy",

@@ -75,16 +75,19 @@ pub(super) fn score(
         let mut causes: BTreeMap<String, u64> = BTreeMap::new();
         let mut strengths = BTreeMap::new();
         for strength in Strength::ALL {
-            let mut caught = 0;
+            let (mut caught, mut of) = (0, 0);
             for (i, (cell, own)) in cells.iter().zip(&own).enumerate() {
                 let spoiled = |text: &str| make(&mut Dice::new(seed_of(name, i)), text, strength);
-                let found = told(request, &mut bench, cell, &model.path, own, &spoiled)?;
+                let Some(found) = told(request, &mut bench, cell, &model.path, own, &spoiled)? else {
+                    continue;
+                };
+                of += 1;
                 caught += u64::from(!found.is_empty());
                 for code in found {
                     *causes.entry(code).or_insert(0) += 1;
                 }
             }
-            strengths.insert(strength, Rate::new(caught, cells.len() as u64));
+            strengths.insert(strength, Rate::new(caught, of));
         }
         kinds.push(KindScore {
             name: name.to_owned(),
@@ -102,7 +105,8 @@ pub(super) fn score(
     Ok((kinds, change))
 }
 
-/// What the free-text tier says of the model's own text once it is spoiled.
+/// What the free-text tier says of the model's own text once it is spoiled; `None` where spoiling changed none of its ids,
+/// as in an answer of one word: that is no fault.
 fn told(
     request: &SelftestRequest<'_>,
     bench: &mut Bench,
@@ -110,13 +114,16 @@ fn told(
     model: &Path,
     own: &Observation,
     spoil: &dyn Fn(&str) -> String,
-) -> Result<Vec<String>, SelftestError> {
+) -> Result<Option<Vec<String>>, SelftestError> {
     let Some(Measured::Generation { prompt, generated }) = &own.measured else {
         return Err(unsound(cell, own));
     };
     let text = spoil(&generated.text);
     let mut ids = bench.tokenize(&text).unwrap_or_default();
     ids.truncate(IDS);
+    if ids == generated.ids {
+        return Ok(None);
+    }
     let mut spoiled = generated.clone();
     (spoiled.ids, spoiled.text) = (ids, text);
     let measured = Measured::Generation { prompt: prompt.clone(), generated: spoiled };
@@ -133,12 +140,13 @@ fn told(
     let tiers: Vec<Tier> =
         [Tier::FreeText].into_iter().filter(|tier| !request.without.contains(tier)).collect();
     // Which of the tier's two rules it was is told as the cause: noise, or ids that are not the greedy ones.
-    Ok(judge_cell_with(cell, &seen, &request.thresholds, &Tiers::only(&tiers))
+    let found = judge_cell_with(cell, &seen, &request.thresholds, &Tiers::only(&tiers))
         .findings
         .into_iter()
         .filter(|f| f.subject == Subject::Candidate && f.severity == Severity::Error)
         .map(|f| f.code)
-        .collect())
+        .collect();
+    Ok(Some(found))
 }
 
 /// The same model that takes one near tie the other way.
