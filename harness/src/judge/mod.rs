@@ -225,7 +225,7 @@ pub fn judge_cell_with(
     if let Probe::Throughput(spec) = &cell.probe {
         return throughput::judge(cell, spec, seen);
     }
-    let thresholds = &thresholds.for_backend(cell.backend);
+    let thresholds = &thresholds.for_cell(cell.backend, cell.context);
     let mut findings = Vec::new();
     findings.extend(seen.reference.iter().flat_map(|o| hard::check(cell, o, seen)));
     let reference = reference_state(seen, &findings);
