@@ -211,6 +211,8 @@ pub(crate) enum MetallibCommand {
     Audit(MetallibAuditArgs),
     /// Show what was added, removed and changed in meaning from one library to another, by kernel family.
     Diff(MetallibDiffArgs),
+    /// Compile the library of MLX's sources, on a Mac, and audit it.
+    Compile(MetallibCompileArgs),
     /// Say which official release a library is, or is closest to; exit code 1 when it is like none.
     Identify(MetallibFileArgs),
     /// Measure the library of an official wheel and put it into the table that `identify` reads.
@@ -260,6 +262,26 @@ pub(crate) struct MetallibAuditArgs {
     /// The library is of a build that compiles most kernels at run time (`MLX_METAL_JIT`).
     #[arg(long, requires = "sources")]
     pub(crate) jit: bool,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// Options of `metallib compile`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibCompileArgs {
+    /// The root of MLX's sources.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sources: PathBuf,
+    /// The oldest macOS that the library must load on; never taken from this machine.
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) deployment_target: Version,
+    /// Leave to run time what MLX compiles then (`MLX_METAL_JIT`).
+    #[arg(long)]
+    pub(crate) jit: bool,
+    /// Where the library goes: beside the program that loads it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,

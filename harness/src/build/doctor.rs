@@ -9,7 +9,10 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    build::layout::Layout,
+    build::{
+        layout::Layout,
+        metal::{self, MetalError},
+    },
     tools::{host, process::Invocation, python},
 };
 
@@ -182,16 +185,18 @@ fn provisioned(layout: &Layout) -> Vec<ToolReport> {
 }
 
 fn metal_compiler() -> ToolReport {
-    let done = Invocation::new("xcrun").args(["-find", "metal"]).timeout(Duration::from_secs(60)).run_ok();
-    let path = done.ok().map(|d| PathBuf::from(d.stdout.trim()));
+    let found = metal::find_tools(metal::ask_here);
+    let hint = found.as_ref().err().and_then(MetalError::hint);
+    let tools = found.ok();
     ToolReport {
         name: "xcrun metal".to_owned(),
-        found: path.is_some(),
+        found: tools.is_some(),
         need: Need::Useful,
-        version: None,
-        path,
+        version: tools.as_ref().map(|tools| format!("{}, SDK {}", tools.version, tools.sdk)),
+        path: tools.map(|tools| tools.compiler),
         needed_for: "building metallibs; not for the official library".to_owned(),
-        how_to_get: "Xcode, then xcodebuild -downloadComponent MetalToolchain".to_owned(),
+        how_to_get: hint
+            .unwrap_or_else(|| "Xcode, then xcodebuild -downloadComponent MetalToolchain".to_owned()),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod digest;
 pub mod doctor;
 pub mod git;
 pub mod layout;
+pub mod metal;
 pub mod metallib;
 pub mod provision;
 pub mod recipe;

@@ -7,6 +7,7 @@ use std::{
 };
 
 use harness::{
+    build::metal::{MetalError, ask_here, compile_library, find_tools},
     build::metallib::{
         LibraryFile, MetallibError,
         audit::{Audit, AuditSeverity, Wanted, audit, parse_kernel_list},
@@ -26,7 +27,8 @@ use serde_json::Value;
 
 use crate::{
     cli::{
-        Format, MetallibAuditArgs, MetallibCommand, MetallibDiffArgs, MetallibFileArgs, MetallibLearnArgs,
+        Format, MetallibAuditArgs, MetallibCommand, MetallibCompileArgs, MetallibDiffArgs, MetallibFileArgs,
+        MetallibLearnArgs,
     },
     exit::{Exit, Failure},
     output::{Document, print_text, printable},
@@ -41,6 +43,7 @@ pub(crate) fn run(root: &Path, command: MetallibCommand) -> Result<Exit, Failure
         MetallibCommand::List(args) => run_list(args),
         MetallibCommand::Audit(args) => run_audit(args),
         MetallibCommand::Diff(args) => run_diff(root, args),
+        MetallibCommand::Compile(args) => run_compile(args),
         MetallibCommand::Identify(args) => run_identify(args),
         MetallibCommand::Learn(args) => run_learn(root, args),
     }
@@ -81,6 +84,39 @@ fn run_audit(args: MetallibAuditArgs) -> Result<Exit, Failure> {
         Format::Text => print_text(&audit_text(&args.file, &content))?,
     }
     Ok(exit)
+}
+
+fn run_compile(args: MetallibCompileArgs) -> Result<Exit, Failure> {
+    let when = if args.jit { Kernels::JustInTime } else { Kernels::AheadOfTime };
+    let tools = find_tools(ask_here)?;
+    let compiled = compile_library(&args.sources, &tools, args.deployment_target, when, &args.out)?;
+    match args.format {
+        Format::Json => Document::new("metallib-compile", 1, compiled).print()?,
+        Format::Text => {
+            let mut text = String::new();
+            let tools = &compiled.tools;
+            line(&mut text, &format!("{}: {} kernels", compiled.path.display(), compiled.kernels));
+            line(&mut text, &format!("  for macOS {} and later", compiled.target));
+            line(
+                &mut text,
+                &format!("  by {}, {}, SDK {}", tools.compiler.display(), tools.version, tools.sdk),
+            );
+            print_text(&text)?;
+        }
+    }
+    Ok(Exit::Pass)
+}
+
+impl From<MetalError> for Failure {
+    fn from(error: MetalError) -> Self {
+        let exit = match error {
+            MetalError::Refused { .. } => Exit::Found,
+            MetalError::Sources(SourcesError::Read { .. } | SourcesError::NoKernels { .. }) => Exit::Usage,
+            _ => Exit::Tool,
+        };
+        let hint = error.hint();
+        Self::new(exit, error, hint)
+    }
 }
 
 fn run_diff(root: &Path, args: MetallibDiffArgs) -> Result<Exit, Failure> {

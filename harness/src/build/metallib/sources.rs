@@ -100,14 +100,8 @@ impl SourcesError {
 /// # Errors
 /// See [`SourcesError`].
 pub fn expected_kernels(root: &Path, setting: &Setting) -> Result<BTreeSet<String>, SourcesError> {
-    let folder = root.join(KERNELS);
-    let list = folder.join("CMakeLists.txt");
-    let text = read(&list)?;
-    let files = compiled_files(&text, setting);
-    if files.is_empty() {
-        return Err(SourcesError::NoKernels { path: list });
-    }
-    let stubs = system_headers(root, &folder)?;
+    let files = compiled_kernels(root, setting)?;
+    let stubs = system_headers(root, &root.join(KERNELS))?;
     let unfolded: Vec<BTreeSet<String>> = files
         .par_iter()
         .map(|file| {
@@ -118,7 +112,7 @@ pub fn expected_kernels(root: &Path, setting: &Setting) -> Result<BTreeSet<Strin
                 .arg(root)
                 .arg("-I")
                 .arg(stubs.path())
-                .arg(folder.join(format!("{file}.metal")))
+                .arg(kernel_file(root, file))
                 .timeout(TIMEOUT)
                 .run_ok()
                 .map_err(|source| SourcesError::Preprocess {
@@ -129,6 +123,21 @@ pub fn expected_kernels(root: &Path, setting: &Setting) -> Result<BTreeSet<Strin
         })
         .collect::<Result<_, SourcesError>>()?;
     Ok(unfolded.into_iter().flatten().collect())
+}
+
+/// The kernel files that MLX's CMake list compiles, without `.metal`, below the kernels' folder.
+///
+/// # Errors
+/// When the list is missing or names none.
+pub fn compiled_kernels(root: &Path, setting: &Setting) -> Result<Vec<String>, SourcesError> {
+    let list = root.join(KERNELS).join("CMakeLists.txt");
+    let files = compiled_files(&read(&list)?, setting);
+    if files.is_empty() { Err(SourcesError::NoKernels { path: list }) } else { Ok(files) }
+}
+
+/// Where a kernel file lies.
+pub fn kernel_file(root: &Path, file: &str) -> PathBuf {
+    root.join(KERNELS).join(format!("{file}.metal"))
 }
 
 /// The Metal language version that a deployment target brings, as `__METAL_VERSION__` and MLX's CMake have it.
