@@ -64,10 +64,14 @@ impl Setting {
 
     /// Runs `sync-upstream` with addresses at example.org redirected to the remotes.
     fn run(&self, args: &[&str]) -> Output {
+        self.xtask("sync-upstream", args)
+    }
+
+    fn xtask(&self, command: &str, args: &[&str]) -> Output {
         let redirect = format!("url.file://{}/remotes/.insteadOf", self.folder.path().display());
         #[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
         Command::new(env!("CARGO_BIN_EXE_xtask"))
-            .arg("sync-upstream")
+            .arg(command)
             .args(args)
             .current_dir(self.root())
             .env_remove("CARGO_MANIFEST_DIR")
@@ -98,6 +102,42 @@ impl Setting {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_fork_that_shares_no_history_is_never_reported_as_well() {
+    let setting = Setting::new(&format!("{FORK}{BRANCH}"));
+    let fork = setting.remote("fork");
+    git(&fork, &["checkout", "-q", "--orphan", "other"]);
+    commit(&fork, "unrelated", &[("a", "a\n")]);
+    git(&fork, &["branch", "-M", "main"]);
+    let output = setting.xtask("patch-report", &["f"]);
+    assert_eq!(output.status.code(), Some(4), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).contains("share no commit"));
+}
+
+#[test]
+fn a_store_or_patch_that_cannot_be_read_is_told_with_what_to_try() {
+    let folder = "[stack]\nkind = \"folder\"\norder = \"number\"\n[base]\ntag = \"v1\"\n";
+    let setting = Setting::new(&format!("{FORK}{folder}"));
+    let up = setting.remote("up");
+    let base = text(&git(&up, &["rev-parse", "v1"]).into_bytes());
+    let toml = format!("{FORK}{}", folder.replace("tag = \"v1\"", &format!("commit = \"{}\"", base.trim())));
+    fs::write(setting.root().join("patches/f/fork.toml"), toml).unwrap();
+    fs::write(setting.root().join("patches/f/0001-x.patch"), "no diff\n").unwrap();
+    let output = setting.sync(&[]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("hint: write the patch again"), "{}", text(&output.stderr));
+    let store = setting.root().join("target/regraft/forks/f.git");
+    fs::remove_dir_all(&store).unwrap();
+    fs::write(&store, "a file").unwrap();
+    let output = setting.sync(&[]);
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("hint: something else stands in its place"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub enum ConfigError {
         /// What contradicts.
         why: String,
     },
+    /// A fork whose folder has a name that refs and files cannot be named after.
+    #[error("fork `{0}` has a name that git accepts in no branch")]
+    Name(String),
     /// Nothing of this kind has this name.
     #[error("there is no {kind} `{name}`")]
     Unknown {
@@ -54,10 +57,13 @@ impl ConfigError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Invalid { problems, .. } => Some(format!("correct {} and try again", problems.file)),
-            Self::Unreadable { .. } => None,
             Self::Composition { .. } => {
                 Some("make what both files declare equal, or give it another name in one of them".to_owned())
             }
+            Self::Unreadable { source, .. } => crate::tools::disk::hint(source),
+            Self::Name(name) => Some(format!(
+                "rename the folder `patches/{name}`: letters, digits, `-`, `_` and single dots, a letter or digit first"
+            )),
             Self::Unknown { suggestion, .. } => Some(suggestion.clone()),
         }
     }

@@ -9,9 +9,10 @@ use std::{
 use super::replay::Step;
 use crate::fork::Milestone;
 use crate::tools::git::{
+    attributes::Driver,
     ids::{CommitId, TreeId},
     merge::{Favour, MergeError, Pick},
-    store::{Entry, Store, StoreError},
+    store::{Entry, MODE_FILE, Store, StoreError},
     tree_path::TreePath,
 };
 
@@ -36,7 +37,7 @@ impl<'a> ConflictHistory<'a> {
     ///
     /// # Errors
     /// When objects are missing.
-    pub fn watch(&mut self, mut paths: BTreeSet<TreePath>) -> Result<(), StoreError> {
+    pub fn watch(&mut self, mut paths: BTreeSet<TreePath>) -> Result<(), MergeError> {
         if self.groups.iter().any(|group| paths.iter().all(|path| group.paths.contains(path))) {
             return Ok(());
         }
@@ -100,7 +101,7 @@ impl<'a> ConflictHistory<'a> {
         let mut runs = Vec::new();
         for &(group, era) in jobs {
             if !group.known.borrow().contains_key(&era) {
-                let tip = flat(self.store, &group.eras[era].entries)?;
+                let tip = flat(self.store, &group.eras[era].entries, group.drivers)?;
                 runs.push((group, era, tip, BTreeMap::new()));
             }
         }
@@ -146,6 +147,8 @@ struct Group {
     eras: Vec<Era>,
     /// The patches that touch the paths: number, and the paths before and after.
     picks: Vec<(usize, TreeId, TreeId)>,
+    /// The `.gitattributes` that gives the numbers what it gives the paths at the history's end.
+    drivers: Option<Entry>,
     known: RefCell<BTreeMap<usize, Conflicts>>,
 }
 
@@ -162,7 +165,7 @@ impl Group {
         steps: &[Step],
         history: &[Milestone],
         paths: BTreeSet<TreePath>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, MergeError> {
         let mut eras: Vec<Era> = Vec::new();
         for (at, milestone) in history.iter().enumerate() {
             let entries = entries(store, milestone.tree, &paths)?;
@@ -171,15 +174,19 @@ impl Group {
                 _ => eras.push(Era { first: at, end: at + 1, entries }),
             }
         }
+        let drivers = match history.last() {
+            Some(last) => numbered_drivers(store, &store.merge_drivers(last.tree, &paths)?, &paths)?,
+            None => None,
+        };
         let mut picks = Vec::new();
         for step in steps {
             if step.changes.iter().any(|change| paths.contains(&change.path)) {
-                let before = flat(store, &entries(store, step.before, &paths)?)?;
-                let after = flat(store, &entries(store, step.after, &paths)?)?;
+                let before = flat(store, &entries(store, step.before, &paths)?, drivers)?;
+                let after = flat(store, &entries(store, step.after, &paths)?, drivers)?;
                 picks.push((step.number, before, after));
             }
         }
-        Ok(Self { paths: paths.into_iter().collect(), eras, picks, known: RefCell::default() })
+        Ok(Self { paths: paths.into_iter().collect(), eras, picks, drivers, known: RefCell::default() })
     }
 
     fn era_at(&self, position: usize) -> usize {
@@ -240,12 +247,28 @@ fn entries(
 }
 
 /// A tree that holds entries under their positions.
-fn flat(store: &Store, entries: &[Option<Entry>]) -> Result<TreeId, StoreError> {
-    let named = entries
-        .iter()
-        .enumerate()
-        .map(|(at, entry)| (TreePath::new(format!("{at:05}")).expect("digits are a path"), *entry));
+fn flat(store: &Store, entries: &[Option<Entry>], drivers: Option<Entry>) -> Result<TreeId, StoreError> {
+    let named = entries.iter().enumerate().map(|(at, entry)| (format!("{at:05}"), *entry));
+    let named = named.chain(drivers.map(|file| (".gitattributes".to_owned(), Some(file))));
+    let named = named.map(|(name, entry)| (TreePath::new(name).expect("digits are a path"), entry));
     store.edited_tree(store.empty_tree()?, &named.collect())
+}
+
+fn numbered_drivers(
+    store: &Store,
+    drivers: &BTreeMap<TreePath, Driver>,
+    paths: &BTreeSet<TreePath>,
+) -> Result<Option<Entry>, StoreError> {
+    let rule = |(at, path): (usize, &TreePath)| match drivers.get(path)? {
+        Driver::Union => Some(format!("{at:05} merge=union\n")),
+        Driver::Binary => Some(format!("{at:05} -merge\n")),
+        Driver::Own(_) => None,
+    };
+    let rules: String = paths.iter().enumerate().filter_map(rule).collect();
+    match rules.is_empty() {
+        true => Ok(None),
+        false => Ok(Some(Entry { id: store.write_blob(rules.as_bytes())?, mode: MODE_FILE })),
+    }
 }
 
 fn index_of(path: &TreePath) -> Option<usize> {

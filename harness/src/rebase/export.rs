@@ -20,6 +20,7 @@ use crate::{
     config::fork::{ForkSpec, StackSpec, with_base},
     event::Silent,
     stack::{
+        mail::{INDENTED, Indented, indented},
         order::{PatchOrder, is_patch_name},
         patch_file::{Body, PatchFile},
         queue::{QueueError, read_queue},
@@ -27,7 +28,7 @@ use crate::{
     tools::git::{
         ids::{CommitId, TreeId},
         mails::MailsError,
-        store::Store,
+        store::{Store, StoreError},
     },
 };
 
@@ -58,6 +59,9 @@ pub enum ExportError {
     /// Git could not write a patch.
     #[error(transparent)]
     Mails(#[from] MailsError),
+    /// Objects could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The disk.
     #[error("cannot read or write `{}`", .path.display())]
     Disk {
@@ -104,6 +108,7 @@ impl ExportError {
                  then bring your change into the rebased `{0}`",
                 path.display()
             )),
+            Self::Disk { source, .. } => crate::tools::disk::hint(source),
             Self::Unreadable { .. } | Self::OtherTree { .. } => {
                 Some("nothing under patches/ was changed; the result branch in the cache is whole".to_owned())
             }
@@ -150,7 +155,20 @@ pub fn plan_export(
         done.iter().filter_map(|made| Some((made, plan.patch(made.number)?, made.commit?))).collect();
     let commits: Vec<CommitId> = carried.iter().map(|(_, _, commit)| *commit).collect();
     let below = plan.folder.as_ref().map(ToString::to_string);
-    let mails = store.mails(&commits, below.as_deref())?;
+    let mut mails = store.mails(&commits, below.as_deref())?;
+    for ((_, patch, commit), mail) in carried.iter().zip(&mut mails) {
+        if let Some(Indented { text, lines }) = indented_mail(store, *commit, below.as_deref())? {
+            *mail = text;
+            let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+            export.notes.push(format!(
+                "patch {} `{}`: line {} of its message would end the message in a mail and is indented by a space; \
+                 reading it here takes the space away, `git am` keeps it",
+                patch.step.number,
+                patch.step.subject,
+                lines.join(", ")
+            ));
+        }
+    }
     let own_files = matches!(spec.stack, StackSpec::Folder { .. });
     let before = files_of(&folder)?;
     let manifest = if own_files { Manifest::default() } else { read_manifest(&before) };
@@ -269,6 +287,25 @@ pub fn carry_out(root: &Path, export: &Export) -> Result<(), ExportError> {
         }
     }
     Ok(())
+}
+
+/// The mail of a commit whose message cannot be told as it is, and the lines that had to be indented.
+fn indented_mail(
+    store: &Store,
+    commit: CommitId,
+    below: Option<&str>,
+) -> Result<Option<Indented>, ExportError> {
+    let mut text = store.commit_bytes(commit)?;
+    let Some(Indented { text: message, lines }) = indented(&text.message) else { return Ok(None) };
+    text.message = message;
+    let info = store.commit(commit)?;
+    let Some(parent) = info.parents.first() else { return Ok(None) };
+    let stand_in =
+        store.write_commit_bytes(info.tree, *parent, &text, b"Regraft <regraft@localhost> 0 +0000")?;
+    let Some(mail) = store.mails(&[stand_in], below)?.pop() else { return Ok(None) };
+    let ends = mail.iter().position(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let header = format!("{INDENTED}: lines that a mail program would take for a diff or another mail\n");
+    Ok(Some(Indented { text: [&mail[..ends], header.as_bytes(), &mail[ends..]].concat(), lines }))
 }
 
 /// A mail without what differs from run to run: `index` lines go, except where a binary block needs them.

@@ -121,8 +121,13 @@ impl OutcomeError {
     /// What to try.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Disk { .. } => None,
-            Self::Shape { .. } => Some("run `cargo xtask sync-upstream` for the fork again".to_owned()),
+            Self::Disk { source, .. } => crate::tools::disk::hint(source),
+            Self::Shape { path, .. } => {
+                let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+                Some(format!(
+                    "`cargo xtask sync-upstream {folder} --abort` moves it aside and loses nothing else; then run it again"
+                ))
+            }
         }
     }
 }

@@ -26,6 +26,9 @@ use crate::{
     },
 };
 
+/// How many pairs of files are compared line by line to find those that moved.
+const MOST_COMPARED: usize = 2_500;
+
 /// One fork's finished rebase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -200,8 +203,21 @@ impl Observed<'_> {
         let regenerated: BTreeSet<&TreePath> = made.regenerated.iter().collect();
         let paths: BTreeSet<&TreePath> =
             patch.step.changes.iter().chain(changes).map(|change| &change.path).collect();
+        // A file that the patch moves, then and now, is compared with itself.
+        let now = self.moves(changes)?;
+        let mut moved = self.moves(&patch.step.changes)?;
+        moved.retain(|to, from| now.get(to) == Some(from));
         let mut pairs = Vec::new();
-        for path in paths.iter().filter(|path| !regenerated.contains(*path)) {
+        for (to, from) in &moved {
+            let side = |tree, path| self.bytes(self.store.entry(tree, path)?);
+            pairs.push(FilePair {
+                path: to.to_string(),
+                old: [side(patch.step.before, from)?, side(patch.step.after, to)?],
+                new: [side(made.tip, from)?, side(made.tree, to)?],
+            });
+        }
+        let in_place = |path: &TreePath| !moved.iter().any(|(to, from)| [to, from].contains(&path));
+        for path in paths.iter().filter(|path| !regenerated.contains(*path) && in_place(path)) {
             let side = |tree| self.bytes(self.store.entry(tree, path)?);
             pairs.push(FilePair {
                 path: path.to_string(),
@@ -224,6 +240,49 @@ impl Observed<'_> {
             }
         }
         Ok(findings)
+    }
+
+    /// The files that a change moves: where each goes, and where it comes from. As for git, half of the lines tell.
+    fn moves(&self, changes: &[PathChange]) -> Result<BTreeMap<TreePath, TreePath>, StoreError> {
+        let file = |entry: Option<Entry>| entry.filter(|entry| entry.mode != MODE_SUBMODULE);
+        let mut gone: Vec<(&TreePath, Entry)> = Vec::new();
+        let mut come: Vec<(&TreePath, Entry)> = Vec::new();
+        for change in changes {
+            match (file(change.old), file(change.new)) {
+                (Some(old), None) if change.new.is_none() => gone.push((&change.path, old)),
+                (None, Some(new)) if change.old.is_none() => come.push((&change.path, new)),
+                _ => {}
+            }
+        }
+        let mut moves = BTreeMap::new();
+        let mut take = |alike: &dyn Fn(Entry, Entry) -> Result<bool, StoreError>| {
+            let mut left = Vec::new();
+            for (to, new) in come.drain(..) {
+                let mut found = None;
+                for (at, (_, old)) in gone.iter().enumerate() {
+                    if alike(*old, new)? {
+                        found = Some(at);
+                        break;
+                    }
+                }
+                match found {
+                    Some(at) => _ = moves.insert(to.clone(), gone.remove(at).0.clone()),
+                    None => left.push((to, new)),
+                }
+            }
+            come = left;
+            Ok::<usize, StoreError>(come.len() * gone.len())
+        };
+        if take(&|old, new| Ok(old.id == new.id))? <= MOST_COMPARED {
+            take(&|old, new| {
+                let (old, new) = (bag(&self.store.blob(old.id)?), bag(&self.store.blob(new.id)?));
+                let shared: usize =
+                    new.iter().map(|(line, count)| (*count).min(old.get(line).copied().unwrap_or(0))).sum();
+                let longer = old.values().sum::<usize>().max(new.values().sum());
+                Ok(shared * 2 >= longer && shared > 0)
+            })?;
+        }
+        Ok(moves)
     }
 
     fn proof(&self, patch: &PlannedPatch) -> Result<Proof, StoreError> {

@@ -33,6 +33,7 @@ use crate::{
     evidence::cost::{RecordError, SyncRecord, add_to_record, record_file},
     fork::{open::Source, target::Onto},
     tools::{
+        disk,
         git::{
             commits::{SignError, Signing},
             ids::{CommitId, TreeId},
@@ -115,6 +116,8 @@ pub enum SyncOutcome {
     Aborted {
         /// The ref under which the work tree was kept, where there was one.
         kept: Option<String>,
+        /// Files and folders of the run that could not be used, and where they are now.
+        set_aside: Vec<PathBuf>,
     },
     /// There is nothing to rebase; the text says why.
     Nothing(String),
@@ -246,6 +249,8 @@ impl RunError {
             Self::Export(error) => error.hint(),
             Self::Outcome(error) => error.hint(),
             Self::Record(error) => error.hint(),
+            Self::Disk { source, .. } | Self::Lock(LockError { source, .. }) => disk::hint(source),
+            Self::Execute(ExecuteError::Store(error)) => error.hint(),
             Self::NothingWaits { fork, .. } => Some(format!("`cargo xtask sync-upstream {fork} --onto TARGET` begins one")),
             Self::OtherWaits { fork, onto } => Some(format!(
                 "finish it (`sync-upstream {fork} --onto {onto}`, then --continue or --skip) or give it up with --abort"
@@ -351,6 +356,9 @@ pub fn sync_fork(
     let resolutions = root.join(resolutions_folder(&name));
     resolutions.ancestors().take(2).chain([&*folder]).for_each(sweep_half_written);
     let (name, folder) = (name.as_str(), folder.as_path());
+    if request.action == Action::Abort {
+        return give_up(root, name, folder, request.faults, events);
+    }
     if let Some(journal) = Journal::load(folder)? {
         let asked = journal.asked.clone();
         let record = journal.carry_out(root, folder, request.faults)?;
@@ -358,14 +366,11 @@ pub fn sync_fork(
             "finished the rebase of `{name}` onto {asked}, which had been interrupted"
         )));
         // A person who ran the same command again, or went on, has what they wanted.
-        if request.action != Action::Abort && request.onto.is_none_or(|onto| onto == asked) {
+        if request.onto.is_none_or(|onto| onto == asked) {
             return Ok(SyncOutcome::Finished(Box::new(record)));
         }
     }
     let mut state = SyncState::load(root, name)?;
-    if request.action == Action::Abort {
-        return abort(root, name, state);
-    }
     // What a killed run had decided already is gone on with by asking for it again.
     let goes_on = |state: &SyncState| match request.action {
         Action::Continue => state.holds_decisions(),
@@ -946,20 +951,88 @@ impl Journal {
     }
 }
 
-fn abort(root: &Path, name: &str, state: Option<SyncState>) -> Result<SyncOutcome, RunError> {
-    if state.is_none() {
-        return Err(RunError::NothingWaits { fork: name.to_owned(), last: None });
-    }
-    let work_tree = WorkTree::find(&sync_folder(root, name).join("worktree"));
-    let kept = match &work_tree {
-        Some(work_tree) => Some(work_tree.keep(&kept_prefix(name), "work on a rebase that was given up\n")?),
-        None => None,
+/// Gives a rebase up, whatever state it is in: what can be neither read nor finished is moved aside, so that the next run
+/// begins anew.
+fn give_up(
+    root: &Path,
+    name: &str,
+    folder: &Path,
+    faults: &Faults,
+    events: &dyn EventSink,
+) -> Result<SyncOutcome, RunError> {
+    let mut set_aside = Vec::new();
+    let mut aside = |path: &Path, why: &dyn std::error::Error| {
+        let place = move_aside(folder, path)?;
+        events.emit(Event::Warning(format!("{why}{}; it is kept as {}", causes(why), place.display())));
+        set_aside.push(place);
+        Ok::<(), RunError>(())
     };
+    let journal = Journal::load(folder).and_then(|journal| {
+        let Some(journal) = journal else { return Ok(None) };
+        let asked = journal.asked.clone();
+        journal.carry_out(root, folder, faults).map(|_| Some(asked))
+    });
+    match journal {
+        Ok(None) => {}
+        Ok(Some(asked)) => events.emit(Event::Note(format!(
+            "finished the rebase of `{name}` onto {asked}, which had been interrupted"
+        ))),
+        Err(error @ RunError::Execute(ExecuteError::Ended)) => return Err(error),
+        Err(error) => aside(&Journal::path(folder), &error)?,
+    }
+    let state = SyncState::load(root, name);
+    if let Err(error) = &state {
+        aside(&SyncState::path(root, name), error)?;
+    }
+    if let Err(error) = Beside::load(root, name, "") {
+        aside(&Beside::path(root, name), &error)?;
+    }
+    let result = SyncResult::load(root, name);
+    if let Err(error) = &result {
+        aside(&SyncResult::path(root, name), error)?;
+    }
+    let place = folder.join("worktree");
+    let mut kept = None;
+    if let Some(work_tree) = WorkTree::find(&place) {
+        match work_tree.keep(&kept_prefix(name), "work on a rebase that was given up\n") {
+            Ok(reference) => kept = Some(reference),
+            Err(error) => aside(&place, &error)?,
+        }
+    } else if place.symlink_metadata().is_ok() {
+        aside(&place, &RunError::NoWorkTree(place.clone()))?;
+    }
+    if matches!(state, Ok(None)) && kept.is_none() && set_aside.is_empty() {
+        let last = result.ok().flatten().map(|last| last.branch);
+        return Err(RunError::NothingWaits { fork: name.to_owned(), last });
+    }
     SyncState::clear(root, name)?;
-    if let Some(work_tree) = work_tree {
+    if let Some(work_tree) = WorkTree::find(&place) {
         work_tree.remove()?;
     }
-    Ok(SyncOutcome::Aborted { kept })
+    Ok(SyncOutcome::Aborted { kept, set_aside })
+}
+
+/// Moves a file or folder of a run into the folder beside it in which nothing is read, under a name that is free.
+fn move_aside(folder: &Path, path: &Path) -> Result<PathBuf, RunError> {
+    let disk = |path: &Path| {
+        let path = path.to_owned();
+        move |source| RunError::Disk { path, source }
+    };
+    let kept = folder.join("kept");
+    fs::create_dir_all(&kept).map_err(disk(&kept))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let free = (1..).map(|number| kept.join(format!("{name}-{number}")));
+    let free = free.into_iter().find(|place| place.symlink_metadata().is_err());
+    let place = free.expect("a folder never holds every number");
+    match fs::rename(path, &place) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk(path)(error)),
+        _ => Ok(place),
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let next = std::iter::successors(error.source(), |cause| cause.source());
+    next.map(|cause| format!(": {cause}")).collect()
 }
 
 fn planned(prepared: &Forecasted, name: &str, sign: Sign) -> Result<RebasePlan, RunError> {

@@ -147,7 +147,8 @@ impl SyncState {
         self.stop.is_some() || !self.decisions.is_empty()
     }
 
-    fn path(root: &Path, fork: &str) -> PathBuf {
+    /// The file of a fork.
+    pub fn path(root: &Path, fork: &str) -> PathBuf {
         sync_folder(root, fork).join("state.json")
     }
 }

@@ -2,7 +2,7 @@
 //! found. The shapes here are those that `--format json` prints.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     time::{Duration, UNIX_EPOCH},
 };
@@ -28,9 +28,11 @@ use crate::{
     tools::{
         clock,
         git::{
+            attributes::Driver,
             ids::{CommitId, TreeId},
             merge::MergeError,
             store::{Person, Store, StoreError},
+            tree_path::TreePath,
         },
     },
 };
@@ -307,6 +309,7 @@ pub fn forecast_opened(
     let OpenedStack { fork, stack, onto: commit } = opened;
     let replayed = replay_stack(&fork.store, fork.base.commit, fork.base.tree, &stack, events)?;
     let mut way = target(&fork, commit)?;
+    warn_of_drivers(&fork, &replayed, &way, events)?;
     let mut outcome = forecast(&fork.store, &replayed, &way)?;
     if *onto == Onto::Frontier && outcome.frontier.commit != way.onto.commit {
         way = target(&fork, outcome.frontier.commit)?;
@@ -325,6 +328,40 @@ pub fn forecast_opened(
         document(&store, &spec, &replayed, &outcome, (named(way.base.commit), named(way.onto.commit)))?;
     let tags = upstream.tags;
     Ok(Forecasted { spec, store, tags, head, stack, replayed, target: way, forecast: outcome, document })
+}
+
+/// Tells of files that git, in the user's own clone, may merge in another way than it is done here.
+fn warn_of_drivers(
+    fork: &Fork,
+    replayed: &Replayed,
+    way: &Target,
+    events: &dyn EventSink,
+) -> Result<(), MergeError> {
+    let store = &fork.store;
+    let paths: BTreeSet<TreePath> =
+        replayed.steps.iter().flat_map(|step| &step.changes).map(|change| change.path.clone()).collect();
+    let drivers = store.merge_drivers(way.onto.tree, &paths)?;
+    for (path, driver) in &drivers {
+        if let Driver::Own(name) = driver {
+            events.emit(Event::Warning(format!(
+                "{path}: .gitattributes names the merge driver `{name}`; a git that has it set up runs it, here the \
+                 file is merged line by line"
+            )));
+        }
+    }
+    let Some(folder) = &fork.spec.upstream.folder else { return Ok(()) };
+    let whole = store.commit(way.onto.commit)?.tree;
+    let lifted = |path: &TreePath| TreePath::new([folder.as_bytes(), b"/", path.as_bytes()].concat()).ok();
+    let above = store.merge_drivers(whole, &paths.iter().filter_map(lifted).collect())?;
+    for path in paths.iter().filter(|path| !drivers.contains_key(*path)) {
+        if lifted(path).is_some_and(|path| above.contains_key(&path)) {
+            events.emit(Event::Warning(format!(
+                "{path}: a .gitattributes above `{folder}` says how it is merged; that is not known inside the folder, \
+                 and it is merged line by line"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The queue and base of a stack that a crate alone can give, because its target is the base that the crate carries.

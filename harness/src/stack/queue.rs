@@ -13,6 +13,7 @@ use super::{
     order::{self, OrderError, PatchOrder},
     patch_file::{PatchFile, PatchFileError},
 };
+use crate::tools::disk;
 
 /// Why a queue of patch files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +71,12 @@ impl QueueError {
             Self::Patch { source: PatchFileError::SeveralMails { .. }, .. } => {
                 Some("split it with `git mailsplit`: one patch a file".to_owned())
             }
+            Self::Patch { .. } => Some(
+                "write the patch again with `git format-patch`, or take the file out of the folder"
+                    .to_owned(),
+            ),
             Self::Mail { source, .. } => Some(source.hint().to_owned()),
+            Self::Read { source, .. } => disk::hint(source),
             _ => None,
         }
     }

@@ -24,10 +24,13 @@ use crate::{
         crates::{CrateError, crate_file},
         open::Fork,
     },
-    tools::git::{
-        ids::{CommitId, TreeId},
-        store::{Store, StoreError},
-        tree_path::TreePath,
+    tools::{
+        disk,
+        git::{
+            ids::{CommitId, TreeId},
+            store::{Store, StoreError},
+            tree_path::TreePath,
+        },
     },
 };
 
@@ -88,7 +91,7 @@ impl StackError {
             Self::OtherArchive { .. } => {
                 Some("the crate carries other sources than fork.toml says".to_owned())
             }
-            Self::Read { .. } => None,
+            Self::Read { source, .. } => disk::hint(source),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod cargo;
 pub mod child;
 pub mod clock;
 pub mod conditions;
+pub mod disk;
 pub mod git;
 pub mod host;
 pub mod http;

@@ -49,10 +49,12 @@ pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -
         }
         return Err(failure);
     }
+    // Of a fork that shares no history with upstream nothing is known, patch by patch.
+    let known = forks.iter().all(|fork| fork.base.is_some());
     show(args, forks)?;
     // What a trial shows is an answer; that it showed nothing is none.
     let open = trials.iter().any(|trial| trial.verdict == TrialVerdict::Inconclusive);
-    Ok(match open || probed.iter().any(|probe| probe.result == "inconclusive") {
+    Ok(match open || !known || probed.iter().any(|probe| probe.result == "inconclusive") {
         _ if probed.iter().any(|probe| probe.result == "fail") => Exit::Found,
         true => Exit::Inconclusive,
         false => Exit::Pass,

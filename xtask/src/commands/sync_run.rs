@@ -146,10 +146,16 @@ fn text(outcome: &SyncOutcome) -> String {
     match outcome {
         SyncOutcome::Finished(record) => finished(record),
         SyncOutcome::Waits(waiting) => waits(waiting),
-        SyncOutcome::Aborted { kept: Some(kept) } => {
-            format!("given up; what stood in the work tree is kept as {kept}\n")
+        SyncOutcome::Aborted { kept, set_aside } => {
+            let mut text = match kept {
+                Some(kept) => format!("given up; what stood in the work tree is kept as {kept}\n"),
+                None => "given up; there was no work tree to keep\n".to_owned(),
+            };
+            for place in set_aside {
+                long(&mut text, &format!("moved aside: {}", place.display()));
+            }
+            text
         }
-        SyncOutcome::Aborted { kept: None } => "given up; there was no work tree to keep\n".to_owned(),
         SyncOutcome::Nothing(why) => format!("nothing to rebase: {why}\n"),
     }
 }
@@ -306,6 +312,12 @@ fn conflict_lines(text: &mut String, conflict: &WaitingConflict) {
                 &format!(
                     "    choose with `git update-index --cacheinfo 160000,COMMIT,{path}` or `git rm --cached {path}`"
                 ),
+            );
+        }
+        (None, 0) if conflict.kind.contains("split") => {
+            long(
+                text,
+                "    its files went to several folders: put new ones where they belong, then --continue",
             );
         }
         (None, 0) => {

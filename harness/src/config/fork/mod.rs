@@ -91,6 +91,9 @@ pub fn load_fork(root: &Path, name: &str) -> Result<ForkSpec, ConfigError> {
         let suggestion = suggestion(name, "forks", &names);
         return Err(ConfigError::Unknown { kind: "fork", name: name.to_owned(), suggestion });
     }
+    if !is_branch_name(name) {
+        return Err(ConfigError::Name(name.to_owned()));
+    }
     let what = format!("fork `{name}`");
     let path = root.join(PATCHES).join(name).join(FILE);
     let text = fs::read_to_string(&path).map_err(|source| ConfigError::Unreadable {
@@ -204,6 +207,19 @@ order-list = "patch_files"
 archive = "vendor/n.tar.gz"
 archive-sha256 = "00"
 "#;
+
+    #[test]
+    fn a_fork_whose_name_makes_no_branch_is_refused_before_anything_is_done() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a b", "-x", ".hidden", "a.lock", "x~y"] {
+            let folder = root.path().join("patches").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(FILE), QUEUE).unwrap();
+            let error = load_fork(root.path(), name).unwrap_err();
+            assert!(error.to_string().contains("git accepts in no branch"), "{error}");
+            assert!(error.hint().unwrap().contains(&format!("`patches/{name}`")));
+        }
+    }
 
     #[test]
     fn a_queue_inside_a_crate_is_read() {

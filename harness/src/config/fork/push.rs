@@ -20,9 +20,10 @@ pub struct PushSpec {
 }
 
 impl PushSpec {
-    /// The entry of `protected` that covers a branch.
+    /// The entry of `protected` that covers a branch. Upper and lower case are one, as they are for some hosts.
     pub fn protection_of(&self, branch: &str) -> Option<&str> {
-        self.protected.iter().map(String::as_str).find(|pattern| WildMatch::new(pattern).matches(branch))
+        let covers = |pattern: &&str| WildMatch::new_case_insensitive(pattern).matches(branch);
+        self.protected.iter().map(String::as_str).find(covers)
     }
 }
 
@@ -78,5 +79,6 @@ mod tests {
         };
         assert_eq!(spec.protection_of("release/1"), Some("release/*"));
         assert_eq!((spec.protection_of("main"), spec.protection_of("maint")), (Some("main"), None));
+        assert_eq!(spec.protection_of("Main"), Some("main"), "a host may take both for one branch");
     }
 }

@@ -324,10 +324,64 @@ fn what_is_left_out_or_given_up_is_kept() {
     let other = Checkout::new(&fixture, BRANCH);
     other.waits(Action::Start);
     other.resolve("f", "given up\n");
-    let SyncOutcome::Aborted { kept: Some(kept) } = other.run(Action::Abort).unwrap() else { panic!() };
+    let SyncOutcome::Aborted { kept: Some(kept), .. } = other.run(Action::Abort).unwrap() else { panic!() };
     let commit = other.store().reference(&kept).unwrap().unwrap();
     assert_eq!(fixture_text(&other, other.store().commit(commit).unwrap().tree, "f"), "given up\n");
     assert!(!other.work_tree().exists() && SyncState::load(other.root.path(), "fork").unwrap().is_none());
+}
+
+#[test]
+fn a_run_whose_files_are_broken_can_be_given_up() {
+    let fixture = conflicting();
+    for (broken, half) in [
+        ("state.json", &b"{\"onto_asked\": \"v2\", \"on"[..]),
+        ("finish.json", b"{}"),
+        ("result.json", b"\xff"),
+        ("beside.json", b""),
+    ] {
+        let checkout = Checkout::new(&fixture, BRANCH);
+        checkout.waits(Action::Start);
+        checkout.resolve("f", "given up\n");
+        let folder = sync_folder(checkout.root.path(), "fork");
+        fs::write(folder.join(broken), half).unwrap();
+        for action in [Action::Start, Action::Continue, Action::Skip] {
+            // What was finished before is not needed by an unfinished run.
+            if broken == "result.json" {
+                continue;
+            }
+            let hint = checkout.run(action).unwrap_err().hint().unwrap();
+            assert!(hint.contains("sync-upstream fork --abort"), "{broken}: {hint}");
+        }
+        let SyncOutcome::Aborted { kept: Some(kept), set_aside } = checkout.run(Action::Abort).unwrap()
+        else {
+            panic!("{broken}")
+        };
+        assert_eq!(set_aside, [folder.join(format!("kept/{broken}-1"))]);
+        assert_eq!(fs::read(&set_aside[0]).unwrap(), half, "{broken}");
+        let commit = checkout.store().reference(&kept).unwrap().unwrap();
+        let tree = checkout.store().commit(commit).unwrap().tree;
+        assert_eq!(fixture_text(&checkout, tree, "f"), "given up\n");
+        checkout.waits(Action::Start);
+    }
+}
+
+#[test]
+fn a_work_tree_that_git_cannot_read_is_moved_aside_with_what_it_holds() {
+    let fixture = conflicting();
+    let checkout = Checkout::new(&fixture, BRANCH);
+    for (number, spoil) in [(1, ".git/index"), (2, ".git/HEAD")] {
+        checkout.waits(Action::Start);
+        checkout.resolve("f", "given up\n");
+        let path = checkout.work_tree().join(spoil);
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let SyncOutcome::Aborted { kept: None, set_aside } = checkout.run(Action::Abort).unwrap() else {
+            panic!("{spoil}")
+        };
+        let place = sync_folder(checkout.root.path(), "fork").join(format!("kept/worktree-{number}"));
+        assert_eq!(set_aside, std::slice::from_ref(&place));
+        assert_eq!(fs::read_to_string(place.join("f")).unwrap(), "given up\n");
+    }
 }
 
 #[test]
@@ -460,6 +514,18 @@ fn a_changed_meaning_is_exported_only_when_somebody_has_looked() {
 }
 
 #[test]
+fn a_file_that_a_patch_moves_while_upstream_edits_it_means_the_same() {
+    let fixture = ForkFixture::new(&[("old", FIVE), ("edited", FIVE)])
+        .patch("moves", &[("old", None), ("new", Some(FIVE))])
+        .patch("moves and edits", &[("edited", None), ("d/edited", Some(&FIVE.replace('1', "one")))])
+        .advance("u", &edit("old", &FIVE.replace('5', "five")))
+        .advance("v", &edit("edited", &FIVE.replace('9', "nine")));
+    let record = Checkout::new(&fixture, BRANCH).finished(Action::Start);
+    let found: Vec<_> = record.patches.iter().map(|patch| (patch.outcome, patch.findings.clone())).collect();
+    assert_eq!(found, [(PatchOutcome::Merged, vec![]), (PatchOutcome::Merged, vec![])]);
+}
+
+#[test]
 fn an_absorbed_patch_goes_with_its_proof() {
     let fixture = ForkFixture::new(&[("f", FIVE), ("g", "g\n")])
         .patch("landed", &edit("f", &FIVE.replace('5', "five")))
@@ -571,6 +637,46 @@ fn everything_about_a_patch_survives_and_git_am_makes_the_same_tree_of_the_expor
         (record.tree, 1),
         "only the tag is new in fork.toml"
     );
+}
+
+#[test]
+fn a_message_that_quotes_a_diff_is_exported_and_read_back_as_it_was() {
+    let message = format!(
+        "quotes\n\ndiff --git a/x b/x\n--- a/x\n---\nIndex: f\nFrom {} Mon Sep 17 00:00:00 2001\nend",
+        "0123456789".repeat(4)
+    );
+    let fixture = ForkFixture::new(&[("f", FIVE)])
+        .patch(&message, &edit("f", &FIVE.replace('1', "one")))
+        .patch("second", &edit("f", &FIVE.replace('1', "ONE")))
+        .advance("u", &edit("u", "u\n"));
+    let checkout = Checkout::new(&fixture, BRANCH);
+    let record = checkout.finished(Action::Start);
+    let notes = record.exported.unwrap().notes;
+    assert!(notes[0].starts_with("patch 1 `quotes`: line 3, 4, 5, 6, 7 of its message"), "{notes:?}");
+    let clone = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let git = Invocation::new("git").args(["-c", "user.name=x", "-c", "user.email=x@y"]);
+        git.args(args).cwd(clone.path()).env("GIT_CONFIG_GLOBAL", "/dev/null").run_ok().unwrap().stdout
+    };
+    git(&["clone", "--quiet", fixture.mirror_root().join("owner+name/repo").to_str().unwrap(), "."]);
+    git(&["checkout", "--quiet", &fixture.onto().to_string()]);
+    let files = ["0001-quotes.patch", "0002-second.patch"];
+    let paths = files.map(|name| checkout.root.path().join("patches/fork").join(name));
+    git(&["am", "--quiet", paths[0].to_str().unwrap(), paths[1].to_str().unwrap()]);
+    assert_eq!(git(&["rev-parse", "HEAD^{tree}"]).trim(), record.tree.to_string());
+    let for_git: String = message.lines().enumerate().fold(String::new(), |text, (at, line)| {
+        text + if (2..7).contains(&at) { " " } else { "" } + line + "\n"
+    });
+    assert_eq!(git(&["log", "-1", "--format=%B", "HEAD~1"]).trim_end(), for_git.trim_end());
+
+    let folder = Checkout::new(&fixture, FOLDER);
+    for (name, path) in files.iter().zip(&paths) {
+        folder.write(name, &fs::read(path).unwrap());
+    }
+    folder.write("fork.toml", with_onto(&folder.toml(), &fixture).as_bytes());
+    let again = folder.finished(Action::Start);
+    let read = folder.store().commit_bytes(again.patches[0].new_commit.unwrap()).unwrap().message;
+    assert_eq!(String::from_utf8(read).unwrap(), format!("{message}\n"));
 }
 
 #[test]

@@ -15,7 +15,10 @@ use super::{
     store::{Entry, MODE_FILE, PathChange, Store, StoreError},
     tree_path::TreePath,
 };
-use crate::tools::{process::ProcessError, talk::Conversation};
+use crate::tools::{
+    process::{Invocation, ProcessError},
+    talk::Conversation,
+};
 
 /// How long git may think about one merge.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -132,6 +135,7 @@ impl Store {
         let outcome = |(pick, settled): (&Pick, Settled)| match settled {
             Settled::Same(tree) => Ok(Picked { tree, conflicts: Vec::new(), untouched: true }),
             Settled::Whole => Ok(merged[pick].clone()),
+            Settled::WithDrivers => self.merge_once(*pick, favour, &[&attributes_of(pick)]),
             Settled::Files { edits, contested } => self.with_contests(pick, edits, contested, favour),
         };
         picks.iter().zip(settled).map(outcome).collect()
@@ -231,11 +235,27 @@ impl Store {
         Ok(changes)
     }
 
+    /// What a pick needs, `.gitattributes` included.
+    fn settle(&self, pick: &Pick) -> Result<Settled, StoreError> {
+        let settled = self.settle_by_lines(pick)?;
+        let may_have_drivers = match &settled {
+            Settled::Files { contested, .. } => self.may_have_drivers(pick.ours, contested.keys())?,
+            Settled::Whole => {
+                // A file may go by its name on either side.
+                let theirs = self.known_changes(pick.base, pick.theirs)?;
+                let ours = self.known_changes(pick.base, pick.ours)?;
+                self.may_have_drivers(pick.ours, theirs.iter().chain(ours.iter()).map(|change| &change.path))?
+            }
+            Settled::Same(_) | Settled::WithDrivers => false,
+        };
+        Ok(if may_have_drivers { Settled::WithDrivers } else { settled })
+    }
+
     /// What a pick needs: nothing where the target left its paths alone, some files merged where both sides changed
     /// them in place, otherwise a merge of whole trees. Files that are there on all three sides take no part in
     /// renames. Whether `ort` would follow a renamed folder is what equal files do not settle, hence the looks at
     /// folders.
-    fn settle(&self, pick: &Pick) -> Result<Settled, StoreError> {
+    fn settle_by_lines(&self, pick: &Pick) -> Result<Settled, StoreError> {
         if pick.ours == pick.base {
             return Ok(Settled::Same(pick.theirs));
         }
@@ -358,9 +378,19 @@ impl Store {
     /// # Errors
     /// See [`MergeError`]; a conflict is no error.
     pub fn pick_showing_base(&self, pick: Pick) -> Result<Picked, MergeError> {
+        let attributes = attributes_of(&pick);
+        let mut settings = vec!["-c", "merge.conflictStyle=zdiff3"];
+        if matches!(self.settle(&pick)?, Settled::WithDrivers) {
+            settings.push(&attributes);
+        }
+        self.merge_once(pick, Favour::Neither, &settings)
+    }
+
+    /// One merge of whole trees by a git of its own, with settings of its own.
+    fn merge_once(&self, pick: Pick, favour: Favour, settings: &[&str]) -> Result<Picked, MergeError> {
         let failed = |source| MergeError::Git { store: Path::to_owned(self.path()), source };
-        let command = git_command(self.path()).args(["-c", "merge.conflictStyle=zdiff3"]);
-        let command = command.args(["merge-tree", "--write-tree", "--stdin", "-z"]).stdin(pick.request());
+        let command = merge_tree_command(git_command(self.path()).args(settings), favour);
+        let command = command.stdin(pick.request());
         let answer = command.timeout(TIMEOUT).run_ok().map_err(failed)?.stdout_bytes;
         let mut fields = answer.split(|&byte| byte == 0);
         let next = &mut || fields.next().map(<[u8]>::to_vec).ok_or(MergeError::Answer("it ends too early"));
@@ -397,10 +427,7 @@ impl Store {
     }
 
     fn start_merger(&self, favour: Favour) -> Result<Merger, MergeError> {
-        let mut command = git_command(self.path()).args(["merge-tree", "--write-tree", "--stdin", "-z"]);
-        if favour == Favour::Theirs {
-            command = command.args(["-X", "theirs"]);
-        }
+        let command = merge_tree_command(git_command(self.path()), favour);
         let talk = Conversation::start(&command, TIMEOUT)
             .map_err(|source| MergeError::Git { store: Path::to_owned(self.path()), source })?;
         let name = TreePath::new("-".repeat(PADDING_BYTES)).expect("dashes are a path");
@@ -427,6 +454,8 @@ enum Settled {
     Files { edits: BTreeMap<TreePath, Option<Entry>>, contested: BTreeMap<TreePath, Contest> },
     /// A merge of the whole trees.
     Whole,
+    /// The same, by the drivers that `.gitattributes` may name for the files concerned.
+    WithDrivers,
 }
 
 /// One file that both sides changed in place.
@@ -460,6 +489,19 @@ impl Merger {
     }
 }
 
+/// Git's option to read `.gitattributes` where the change is picked onto.
+fn attributes_of(pick: &Pick) -> String {
+    format!("--attr-source={}", pick.ours)
+}
+
+fn merge_tree_command(git: Invocation, favour: Favour) -> Invocation {
+    let command = git.args(["merge-tree", "--write-tree", "--stdin", "-z"]);
+    match favour {
+        Favour::Neither => command,
+        Favour::Theirs => command.args(["-X", "theirs"]),
+    }
+}
+
 fn numbered(at: usize) -> TreePath {
     TreePath::new(format!("{at:06}")).expect("digits are a path")
 }
@@ -490,6 +532,9 @@ fn read_outcome(next: &mut dyn FnMut() -> Result<Vec<u8>, MergeError>) -> Result
     }
     if !clean {
         read_messages(next, &mut found)?;
+        if found.is_empty() {
+            return Err(MergeError::Answer("it says that there is a conflict, and not where"));
+        }
     }
     Ok(Picked { tree, conflicts: found.into_values().collect(), untouched: false })
 }
@@ -529,9 +574,10 @@ fn read_messages(
         }
         let kind = String::from_utf8_lossy(&next()?).into_owned();
         let _text = next()?;
-        let Some(kind) = kind.strip_prefix("CONFLICT (").and_then(|kind| kind.strip_suffix(')')) else {
-            continue;
-        };
+        // Git leaves the space out before some of them.
+        let kind = kind.strip_prefix("CONFLICT").or_else(|| kind.strip_prefix("ERROR"));
+        let kind = kind.and_then(|kind| kind.trim_start().strip_prefix('(')?.strip_suffix(')'));
+        let Some(kind) = kind else { continue };
         let known: Vec<TreePath> = paths
             .into_iter()
             .filter_map(|path| TreePath::new(path).ok())
@@ -598,6 +644,31 @@ mod tests {
         assert_eq!(told, [vec![], vec![("a".to_owned(), "modify/delete".to_owned())], vec![]]);
         assert_eq!(picked[1].conflicts[0].theirs.map(|entry| entry.mode), Some(0o100_755));
         assert!(read_outcome(&mut || Ok(b"2".to_vec())).is_err());
+    }
+
+    #[test]
+    fn a_folder_that_went_two_ways_is_a_conflict_as_it_is_for_git() {
+        let file = |number: u32| (number..number + 30).map(|line| format!("{line}\n")).collect::<String>();
+        let files: Vec<(String, String)> = (1..5).map(|n| (format!("d/f{n}"), file(100 * n))).collect();
+        let base: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&path[..], &text[..])).collect();
+        let moved: Vec<(String, &str)> = base
+            .iter()
+            .zip(["e", "e", "g", "g"])
+            .map(|((path, text), to)| (path.replace('d', to), *text))
+            .collect();
+        let gone = base.iter().map(|(path, _)| (*path, None));
+        let split: Vec<_> = moved.iter().map(|(path, text)| (&path[..], Some(*text))).chain(gone).collect();
+        let added = [("d/new", Some("new\n"))];
+        for (ours, theirs) in [(&split[..], &added[..]), (&added[..], &split[..])] {
+            let fixture = ForkFixture::new(&base).advance("ours", ours).patch("theirs", theirs);
+            let store = &fixture.store;
+            let tree = |commit| store.commit(commit).unwrap().tree;
+            let pick =
+                Pick { base: tree(fixture.base), ours: tree(fixture.onto()), theirs: tree(fixture.head()) };
+            let picked = store.pick(pick, Favour::Neither).unwrap();
+            let told: Vec<_> = picked.conflicts.iter().map(|c| (c.path.to_string(), &c.kind[..])).collect();
+            assert_eq!(told, [("d".to_owned(), "directory rename unclear split")]);
+        }
     }
 
     /// Files by name; contents are told by a number.

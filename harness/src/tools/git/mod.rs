@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types, reason = "this is the one door to git2")]
 
 pub mod apply;
+pub mod attributes;
 pub mod checkout;
 mod command;
 pub mod commits;

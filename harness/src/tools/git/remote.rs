@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use super::{
-    command::with_user_settings,
+    command::{git_command, with_user_settings},
     ids::CommitId,
     mirror::is_acceptable,
     store::{Store, StoreError},
@@ -111,23 +111,38 @@ pub fn remote_ref(store: &Store, address: &str, name: &str) -> Result<Option<Com
     Ok(remote_refs(store, address, &[name])?.remove(name))
 }
 
-/// Whether somebody who has nothing yet can get `commit` from the remote: a ref leads to it, or the remote hands it out.
+/// Whether a branch or tag of the remote leads to `commit` or past it. That the remote hands the commit out is not enough:
+/// a host gives any object of a whole network of forks to whoever names it, until it is swept away.
 ///
 /// # Errors
-/// When the remote gives no answer at all.
+/// When the remote gives no answer.
 pub fn serves(store: &Store, address: &str, commit: CommitId) -> Result<bool, RemoteError> {
-    if remote_refs(store, address, &[])?.values().any(|known| *known == commit) {
+    let tips = remote_refs(store, address, &["refs/heads/*", "refs/tags/*"])?;
+    let leads_there = |tip: &CommitId| {
+        *tip == commit || (store.has(*tip) && store.is_ancestor(commit, *tip).unwrap_or(false))
+    };
+    if tips.values().any(leads_there) {
         return Ok(true);
     }
+    let unknown = tips.values().any(|tip| !store.has(*tip));
+    if !unknown {
+        return Ok(false);
+    }
     let scratch = tempfile::tempdir().map_err(RemoteError::Scratch)?;
-    let empty = Store::open(scratch.path(), &[])?;
-    let fetched = git(empty.path(), address)?
-        .args(["fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--"])
+    let history = Store::open(scratch.path(), &[])?;
+    git(history.path(), address)?
+        .args(["fetch", "--quiet", "--filter=tree:0", "--no-tags", "--update-shallow"])
+        .args(["--no-recurse-submodules", "--no-write-fetch-head", "--"])
         .arg(address)
-        .arg(commit.to_string())
+        .args(["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
         .timeout(TIMEOUT)
-        .run_ok();
-    Ok(fetched.is_ok() && empty.has(commit))
+        .run_ok()
+        .map_err(|source| RemoteError::Git {
+            doing: "fetch the history of",
+            address: address.to_owned(),
+            source: Box::new(source),
+        })?;
+    local_serves(scratch.path(), commit)
 }
 
 /// Fetches one ref, or one commit by its id, with all of its history into `target`.
@@ -209,7 +224,7 @@ pub fn local_serves(path: &Path, commit: CommitId) -> Result<bool, RemoteError> 
         return Ok(false);
     }
     let address = || path.display().to_string();
-    super::command::git_command(path)
+    git_command(path)
         .args(["for-each-ref", "--count=1", "--format=%(refname)", "--contains"])
         .arg(commit.to_string())
         .args(["refs/heads", "refs/tags"])
@@ -221,4 +236,37 @@ pub fn local_serves(path: &Path, commit: CommitId) -> Result<bool, RemoteError> 
             address: address(),
             source: Box::new(source),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::git::fixture::ForkFixture;
+
+    #[test]
+    fn a_commit_that_no_branch_or_tag_leads_to_is_not_served() {
+        let fixture = ForkFixture::new(&[("a", "a\n")])
+            .advance("one", &[("a", Some("b\n"))])
+            .advance("two", &[("a", Some("c\n"))])
+            .patch("mine", &[("a", Some("d\n"))]);
+        let remote = &fixture.store;
+        fixture.name("refs/heads/main", fixture.onto());
+        // What a host keeps of other forks' branches, and hands out to whoever asks by the commit's name.
+        fixture.name("refs/pull/1/head", fixture.head());
+        git_command(remote.path())
+            .args(["config", "uploadpack.allowAnySHA1InWant", "true"])
+            .run_ok()
+            .unwrap();
+        let address = format!("file://{}", remote.path().display());
+        let scratch = tempfile::tempdir().unwrap();
+        let knows_nothing = Store::open(&scratch.path().join("empty"), &[]).unwrap();
+        let knows_all = Store::open(&scratch.path().join("full"), &[remote.path().to_owned()]).unwrap();
+        for store in [&knows_nothing, &knows_all] {
+            let served = |commit| serves(store, &address, commit).unwrap();
+            assert!(served(fixture.onto()) && served(fixture.upstream[1]) && served(fixture.base));
+            assert!(!served(fixture.head()));
+        }
+        fixture.name("refs/tags/mine", fixture.head());
+        assert!(serves(&knows_nothing, &address, fixture.head()).unwrap());
+    }
 }

@@ -13,10 +13,12 @@ use std::{
 use git2::{ObjectType, Oid, Repository, Sort};
 
 use super::{
+    attributes::KnownRules,
     ids::{CommitId, EntryId, PatchId, TreeId},
     merge::{Contest, Favour, Merged, Merger},
     tree_path::TreePath,
 };
+use crate::tools::disk;
 
 /// A bare repository used as an object store.
 pub struct Store {
@@ -25,6 +27,7 @@ pub struct Store {
     pub(super) known: RefCell<KnownChanges>,
     pub(super) contests: RefCell<HashMap<(Contest, Favour), Merged>>,
     pub(super) mergers: RefCell<BTreeMap<(Favour, usize), Merger>>,
+    pub(super) merge_rules: RefCell<KnownRules>,
 }
 
 /// What folders hold under a name, as far as it was looked up.
@@ -139,6 +142,10 @@ impl StoreError {
                 "the repository is a shallow or partial copy: fetch it whole (`git fetch --unshallow`), or drop --mirror-root"
                     .to_owned(),
             ),
+            Self::Open { path, source } => {
+                let from_git = || path.exists().then(|| "no git repository stands there: move it away, and it is made again".to_owned());
+                source.downcast_ref::<io::Error>().and_then(disk::hint).or_else(from_git)
+            }
             _ => None,
         }
     }
@@ -179,6 +186,7 @@ impl Store {
             known: RefCell::default(),
             contests: RefCell::default(),
             mergers: RefCell::default(),
+            merge_rules: RefCell::default(),
         })
     }
 
@@ -629,6 +637,9 @@ fn init_whole(path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync
     if renamed.is_err() && path.join("objects").is_dir() {
         // Another process was faster.
         return Ok(fs::remove_dir_all(&beside)?);
+    }
+    if renamed.is_err() {
+        fs::remove_dir_all(&beside)?;
     }
     Ok(renamed?)
 }

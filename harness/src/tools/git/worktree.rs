@@ -17,7 +17,10 @@ use super::{
     store::{Entry, MODE_SUBMODULE, Store},
     tree_path::TreePath,
 };
-use crate::tools::process::{Completed, Invocation, ProcessError};
+use crate::tools::{
+    disk,
+    process::{Completed, Invocation, ProcessError},
+};
 
 /// How long one git command may take on a work tree.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -78,7 +81,8 @@ impl WorkTreeError {
                 "fetch the copy's files (`git fetch --refetch --no-filter`), or leave out --mirror-root"
                     .to_owned(),
             ),
-            Self::Disk { .. } | Self::Git { .. } | Self::Answer { .. } => None,
+            Self::Disk { source, .. } => disk::hint(source),
+            Self::Git { .. } | Self::Answer { .. } => None,
         }
     }
 }
