@@ -7,10 +7,10 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
 use harness::{
     event::Silent,
     fork::{Milestone, target::Target},
@@ -231,25 +231,84 @@ impl Stack {
     }
 }
 
+fn forecast_conflicting(repository: &Path) {
+    let stack = Stack::read(repository, "conflicting");
+    let forecast = forecast(&stack.store, &stack.replayed, &stack.target()).expect("git merges");
+    let conflicts = forecast.patches.iter().flat_map(|patch| &patch.conflicts);
+    let upstream = conflicts.filter(|conflict| conflict.cause == Cause::Upstream);
+    assert!(upstream.filter(|conflict| conflict.culprit.is_some()).count() >= CONFLICTS);
+}
+
 fn benches(c: &mut Criterion) {
     let repository = repository();
-    let trees: String =
-        Stack::read(&repository, "clean").rebased().iter().map(|tree| format!("{tree}\n")).collect();
-    fs::write(repository.join("trees"), trees).expect("the folder can be written");
     let mut group = c.benchmark_group("rebase");
     group.sample_size(20).measurement_time(Duration::from_secs(8));
     group.bench_function("clean", |b| b.iter(|| Stack::read(&repository, "clean").rebased()));
     group.bench_function("forecast", |b| {
-        b.iter(|| {
-            let stack = Stack::read(&repository, "conflicting");
-            let forecast = forecast(&stack.store, &stack.replayed, &stack.target()).expect("git merges");
-            let conflicts = forecast.patches.iter().flat_map(|patch| &patch.conflicts);
-            let upstream = conflicts.filter(|conflict| conflict.cause == Cause::Upstream);
-            assert!(upstream.filter(|conflict| conflict.culprit.is_some()).count() >= CONFLICTS);
-        });
+        b.iter(|| forecast_conflicting(&repository));
     });
     group.finish();
 }
 
+/// Times of what is done in turns: this crate, `git replay` and `git rebase`, on a machine that others use as well.
+#[expect(clippy::print_stdout, reason = "a bench says what it measured")]
+fn in_turns(rounds: usize) {
+    let repository = repository();
+    let scratch = tempfile::tempdir().expect("a temporary folder can be made");
+    let git = |folder: &Path, args: &[&str]| {
+        let command = Invocation::new("git").args(["-c", "user.name=a", "-c", "user.email=a@example.org"]);
+        let command = command.arg("-C").arg(folder).args(args);
+        let command = command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        command.run_ok().expect("git does it").stdout
+    };
+    let work = scratch.path().join("work");
+    git(&repository, &["clone", "--quiet", "--local", "--branch", "clean", ".", &work.to_string_lossy()]);
+    for branch in ["main", "base"] {
+        git(&work, &["branch", "--quiet", branch, &format!("origin/{branch}")]);
+    }
+    let (mut own, mut trees) = (Vec::new(), Vec::new());
+    let (mut replay, mut replayed) = (Vec::new(), String::new());
+    let (mut rebase, mut forecasts) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        own.push(timed(|| trees = Stack::read(&repository, "clean").rebased()));
+        replay.push(timed(|| replayed = git(&repository, &["replay", "--onto", "main", "base..clean"])));
+        forecasts.push(timed(|| forecast_conflicting(&repository)));
+        git(&work, &["checkout", "--quiet", "--detach", "clean"]);
+        rebase.push(timed(|| _ = git(&work, &["rebase", "--quiet", "--onto", "main", "base"])));
+    }
+    let head = replayed.split(' ').nth(2).expect("it names the new head");
+    let of_git = git(&repository, &["log", "--reverse", "--format=%T", &format!("main..{head}")]);
+    let same = trees.iter().map(ToString::to_string).eq(of_git.lines());
+    println!("| {rounds} rounds in turns, ms | least | median |\n|---|---|---|");
+    for (name, times) in [
+        ("40 clean patches over 700 commits, in memory", &mut own),
+        ("the same by `git replay`", &mut replay),
+        ("the same by `git rebase`", &mut rebase),
+        ("forecast with 10 conflicts and their culprits", &mut forecasts),
+    ] {
+        times.sort_unstable();
+        let ms = |at: usize| times[at].as_secs_f64() * 1e3;
+        println!("| {name} | {:.1} | {:.1} |", ms(0), ms(rounds / 2));
+    }
+    println!("\nThe trees of `git replay` are the same: {}.", if same { "yes" } else { "no" });
+    assert!(same, "both have to come to the same trees");
+}
+
+fn timed(act: impl FnOnce()) -> Duration {
+    let began = Instant::now();
+    act();
+    began.elapsed()
+}
+
+fn main() {
+    let mut args = std::env::args().skip_while(|arg| arg != "--in-turns").skip(1);
+    match args.next().and_then(|rounds| rounds.parse().ok()) {
+        Some(rounds) if rounds > 0 => in_turns(rounds),
+        _ => {
+            rebase();
+            Criterion::default().configure_from_args().final_summary();
+        }
+    }
+}
+
 criterion_group!(rebase, benches);
-criterion_main!(rebase);
