@@ -251,6 +251,7 @@ impl RunError {
             Self::Record(error) => error.hint(),
             Self::Disk { source, .. } | Self::Lock(LockError { source, .. }) => disk::hint(source),
             Self::Execute(ExecuteError::Store(error)) => error.hint(),
+            Self::Execute(ExecuteError::Merge(error)) => error.hint(),
             Self::NothingWaits { fork, .. } => Some(format!("`cargo xtask sync-upstream {fork} --onto TARGET` begins one")),
             Self::OtherWaits { fork, onto } => Some(format!(
                 "finish it (`sync-upstream {fork} --onto {onto}`, then --continue or --skip) or give it up with --abort"

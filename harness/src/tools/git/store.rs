@@ -142,9 +142,14 @@ impl StoreError {
                 "the repository is a shallow or partial copy: fetch it whole (`git fetch --unshallow`), or drop --mirror-root"
                     .to_owned(),
             ),
+            Self::Object { source, .. } => of_system(source),
             Self::Open { path, source } => {
                 let from_git = || path.exists().then(|| "no git repository stands there: move it away, and it is made again".to_owned());
-                source.downcast_ref::<io::Error>().and_then(disk::hint).or_else(from_git)
+                source
+                    .downcast_ref::<io::Error>()
+                    .and_then(disk::hint)
+                    .or_else(|| of_system(source.downcast_ref::<git2::Error>()?))
+                    .or_else(from_git)
             }
             _ => None,
         }
@@ -628,11 +633,27 @@ fn entry_of(entry: &git2::TreeEntry<'_>) -> Entry {
 }
 
 /// Makes an empty repository beside its place and renames it, so that a killed process leaves no half of one.
+/// What to try where libgit2 hands on what the system said.
+fn of_system(error: &git2::Error) -> Option<String> {
+    let said = |text: &str| error.message().contains(text);
+    let kind = match () {
+        () if said("No space left on device") || said("quota exceeded") => io::ErrorKind::StorageFull,
+        () if said("Permission denied") => io::ErrorKind::PermissionDenied,
+        () if said("Read-only file system") => io::ErrorKind::ReadOnlyFilesystem,
+        () => return None,
+    };
+    disk::hint(&kind.into())
+}
+
 fn init_whole(path: &Path) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".new-{}", std::process::id()));
     let beside = PathBuf::from(beside);
-    Repository::init_bare(&beside)?;
+    if let Err(error) = Repository::init_bare(&beside) {
+        // Half of one is of no use; the next try has another name.
+        let _ = fs::remove_dir_all(&beside);
+        return Err(error.into());
+    }
     let renamed = fs::rename(&beside, path);
     if renamed.is_err() && path.join("objects").is_dir() {
         // Another process was faster.
@@ -672,4 +693,30 @@ fn write_unless_equal(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&beside, text)?;
     fs::rename(beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_or_closed_disk_is_told_with_what_to_try() {
+        for (said, word) in
+            [("write out file: No space left on device", "make room"), ("x: Permission denied", "writable")]
+        {
+            let source = git2::Error::from_str(said);
+            let hint = StoreError::Object { doing: "write a blob".to_owned(), source }.hint().unwrap();
+            assert!(hint.contains(word), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_made_leaves_nothing_half_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("store.git");
+        fs::write(&place, "a file").unwrap();
+        let Err(error) = Store::open(&place, &[]) else { panic!("it stands on a file") };
+        assert!(error.hint().unwrap().contains("move that away"), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
 }
