@@ -21,7 +21,7 @@ use crate::{
     fork::Milestone,
     tools::git::{
         ids::{CommitId, PatchId, TreeId},
-        store::{Entry, MODE_SUBMODULE, PathChange, Store, StoreError},
+        store::{Entry, MODE_FOLDER, MODE_SUBMODULE, PathChange, Store, StoreError},
         tree_path::TreePath,
     },
 };
@@ -343,7 +343,8 @@ impl Observed<'_> {
 
     fn bytes(&self, entry: Option<Entry>) -> Result<Option<Vec<u8>>, StoreError> {
         match entry {
-            None => Ok(None),
+            // A folder stands where another tree has a file.
+            None | Some(Entry { mode: MODE_FOLDER, .. }) => Ok(None),
             Some(Entry { id, mode: MODE_SUBMODULE }) => Ok(Some(format!("submodule {id}\n").into_bytes())),
             Some(Entry { id, .. }) => self.store.blob(id).map(Some),
         }

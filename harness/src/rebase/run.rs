@@ -39,7 +39,7 @@ use crate::{
             ids::{CommitId, TreeId},
             merge::PathConflict,
             refs::RefMove,
-            store::{Entry, MODE_SUBMODULE, Store, StoreError},
+            store::{Entry, MODE_FOLDER, MODE_SUBMODULE, Store, StoreError},
             tree_path::TreePath,
             worktree::{WorkTree, WorkTreeError, sweep_work_trees},
         },
@@ -579,6 +579,12 @@ impl Run<'_> {
                 continue;
             }
             let entry = self.store().entry(part, path)?;
+            if entry.is_some_and(|entry| entry.mode == MODE_FOLDER) {
+                self.events.emit(Event::Note(format!(
+                    "{path} became a folder: that is no resolution that could be recorded, and it waits again elsewhere"
+                )));
+                continue;
+            }
             let resolution = Resolution {
                 key: open.key.clone(),
                 path: path.to_string(),

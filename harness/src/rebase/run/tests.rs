@@ -526,6 +526,33 @@ fn a_file_that_a_patch_moves_while_upstream_edits_it_means_the_same() {
 }
 
 #[test]
+fn a_file_that_a_patch_makes_a_folder_is_no_hindrance() {
+    let fixture = ForkFixture::new(&[("x", "x\n"), ("f", FIVE)])
+        .patch("a folder", &[("x", None), ("x/in", Some("in\n")), ("f", Some(&FIVE.replace('1', "one")))])
+        .advance("u", &edit("f", &FIVE.replace('4', "four")));
+    let record = Checkout::new(&fixture, BRANCH).finished(Action::Start);
+    assert_eq!(record.open_findings, 0);
+}
+
+#[test]
+fn a_conflicting_file_that_a_person_makes_a_folder_is_taken_and_not_recorded() {
+    let fixture = conflicting();
+    let checkout = Checkout::new(&fixture, BRANCH);
+    checkout.waits(Action::Start);
+    fs::remove_file(checkout.work_tree().join("f")).unwrap();
+    fs::create_dir(checkout.work_tree().join("f")).unwrap();
+    checkout.resolve("f/in", "in\n");
+    assert!(checkout.git(&["add", "--all"]).success());
+    let waiting = checkout.waits(Action::Continue);
+    assert_eq!((waiting.number, waiting.done[1].1), (3, PatchOutcome::Resolved));
+    let tree = checkout
+        .store()
+        .commit(SyncState::load(checkout.root.path(), "fork").unwrap().unwrap().written[&2].commit);
+    assert_eq!(fixture_text(&checkout, tree.unwrap().tree, "f/in"), "in\n");
+    assert!(!checkout.root.path().join("patches/fork/resolutions").exists());
+}
+
+#[test]
 fn an_absorbed_patch_goes_with_its_proof() {
     let fixture = ForkFixture::new(&[("f", FIVE), ("g", "g\n")])
         .patch("landed", &edit("f", &FIVE.replace('5', "five")))

@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
+use git2::ObjectType;
+
 use super::{
     command::git_command,
     ids::{EntryId, TreeId},
     merge::MergeError,
-    store::{Store, StoreError},
+    store::{Store, StoreError, failed},
     tree_path::TreePath,
 };
 
@@ -38,6 +40,9 @@ impl Store {
         tree: TreeId,
         paths: impl IntoIterator<Item = &'p TreePath>,
     ) -> Result<bool, StoreError> {
+        if !self.has_merge_rules(tree)? {
+            return Ok(false);
+        }
         let mut rules_of: BTreeMap<Vec<u8>, Rc<Vec<Vec<u8>>>> = BTreeMap::new();
         for path in paths {
             let bytes = path.as_bytes();
@@ -90,6 +95,42 @@ impl Store {
         Ok(drivers)
     }
 
+    /// Whether any `.gitattributes` of a tree says how to merge. Most folders are those of the last tree that was asked.
+    pub(super) fn has_merge_rules(&self, tree: TreeId) -> Result<bool, StoreError> {
+        let mut open = vec![tree.oid()];
+        let mut seen = Vec::new();
+        let mut found = false;
+        while let Some(folder) = open.pop() {
+            if self.without_rules.borrow().contains(&folder) {
+                continue;
+            }
+            seen.push(folder);
+            let entries = self.repo.find_tree(folder);
+            let entries = entries.map_err(|error| failed(format!("read tree {folder}"), error))?;
+            for entry in &entries {
+                match entry.kind() {
+                    Some(ObjectType::Tree) => open.push(entry.id()),
+                    Some(ObjectType::Blob) if entry.name_bytes() == ATTRIBUTES => {
+                        let text = self.rules_text(EntryId::of(entry.id()));
+                        let rules = !merge_patterns(&text).is_empty();
+                        found = found || rules;
+                    }
+                    _ => {}
+                }
+            }
+            if found {
+                return Ok(true);
+            }
+        }
+        self.without_rules.borrow_mut().extend(seen);
+        Ok(false)
+    }
+
+    /// The text of a `.gitattributes`; nothing where a partial copy lacks it, as git has it then.
+    fn rules_text(&self, id: EntryId) -> Vec<u8> {
+        self.blob(id).unwrap_or_default()
+    }
+
     /// The patterns of a folder's rules that say how to merge. The folder is empty or ends with a slash.
     fn merge_rules(&self, tree: TreeId, folder: &[u8]) -> Result<Rc<Vec<Vec<u8>>>, StoreError> {
         let Ok(path) = TreePath::new([folder, ATTRIBUTES].concat()) else { return Ok(Rc::default()) };
@@ -100,7 +141,7 @@ impl Store {
         if let Some(known) = known {
             return Ok(known);
         }
-        let rules = Rc::new(merge_patterns(&self.blob(file.id)?));
+        let rules = Rc::new(merge_patterns(&self.rules_text(file.id)));
         self.merge_rules.borrow_mut().insert(file.id, Rc::clone(&rules));
         Ok(rules)
     }

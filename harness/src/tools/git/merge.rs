@@ -240,13 +240,13 @@ impl Store {
         let settled = self.settle_by_lines(pick)?;
         let may_have_drivers = match &settled {
             Settled::Files { contested, .. } => self.may_have_drivers(pick.ours, contested.keys())?,
-            Settled::Whole => {
+            Settled::Whole if self.has_merge_rules(pick.ours)? => {
                 // A file may go by its name on either side.
                 let theirs = self.known_changes(pick.base, pick.theirs)?;
                 let ours = self.known_changes(pick.base, pick.ours)?;
                 self.may_have_drivers(pick.ours, theirs.iter().chain(ours.iter()).map(|change| &change.path))?
             }
-            Settled::Same(_) | Settled::WithDrivers => false,
+            Settled::Same(_) | Settled::Whole | Settled::WithDrivers => false,
         };
         Ok(if may_have_drivers { Settled::WithDrivers } else { settled })
     }

@@ -3,7 +3,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fs, io,
     ops::Range,
     path::{Path, PathBuf},
@@ -28,6 +28,7 @@ pub struct Store {
     pub(super) contests: RefCell<HashMap<(Contest, Favour), Merged>>,
     pub(super) mergers: RefCell<BTreeMap<(Favour, usize), Merger>>,
     pub(super) merge_rules: RefCell<KnownRules>,
+    pub(super) without_rules: RefCell<HashSet<Oid>>,
 }
 
 /// What folders hold under a name, as far as it was looked up.
@@ -192,6 +193,7 @@ impl Store {
             contests: RefCell::default(),
             mergers: RefCell::default(),
             merge_rules: RefCell::default(),
+            without_rules: RefCell::default(),
         })
     }
 
