@@ -78,12 +78,19 @@ pub fn liveness(
 
 /// How many of the lines `gone` of a text are not there again in another.
 fn not_back(then: &[&[u8]], gone: &BTreeSet<usize>, now: &[&[u8]]) -> usize {
-    let mut left: HashMap<&[u8], usize> = HashMap::new();
-    for line in now {
-        *left.entry(*line).or_default() += 1;
+    // Only lines like those that went matter; there are few of them, and many others.
+    let mut left: HashMap<&[u8], usize> = gone.iter().filter_map(|at| Some((*then.get(*at)?, 0))).collect();
+    let longest = left.keys().map(|line| line.len()).max().unwrap_or_default();
+    let mut lengths = vec![false; longest + 1];
+    left.keys().for_each(|line| lengths[line.len()] = true);
+    let may_matter = |line: &&[u8]| lengths.get(line.len()) == Some(&true);
+    for line in now.iter().copied().filter(may_matter) {
+        if let Some(count) = left.get_mut(line) {
+            *count += 1;
+        }
     }
     // Lines that nobody touched have the first claim on what stands there now.
-    for (_, line) in then.iter().enumerate().filter(|(at, _)| !gone.contains(at)) {
+    for (_, line) in then.iter().enumerate().filter(|(at, line)| may_matter(line) && !gone.contains(at)) {
         if let Some(count) = left.get_mut(line) {
             *count = count.saturating_sub(1);
         }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use rayon::prelude::*;
+
 use super::report::{LandedHow, Landing};
 use crate::{
     fork::Milestone,
@@ -41,18 +43,27 @@ pub fn touching(
 ) -> Result<Vec<Touching>, StoreError> {
     let paths = steps.iter().flat_map(|step| &step.changes).chain(also).map(|change| &change.path);
     let watch: Watch = paths.collect();
-    let mut before = base;
-    let mut touching = Vec::new();
-    for milestone in history {
-        let after = milestone.tree;
+    let befores = [base].into_iter().chain(history.iter().map(|milestone| milestone.tree));
+    let steps: Vec<(TreeId, &Milestone)> = befores.zip(history).collect();
+    let look = |store: &Store, (before, milestone): (TreeId, &Milestone)| -> Result<_, StoreError> {
+        let (commit, after) = (milestone.commit, milestone.tree);
         let changes = store.changes_among(before, after, &watch)?;
-        if !changes.is_empty() {
-            touching.push(Touching { commit: milestone.commit, before, after, changes });
-        }
-        before = after;
-    }
-    Ok(touching)
+        Ok((!changes.is_empty()).then_some(Touching { commit, before, after, changes }))
+    };
+    let path = store.path();
+    // To open a repository once more takes as long as to look at some dozens of commits.
+    let looked = steps.par_iter().with_min_len(COMMITS_A_TASK).map_init(
+        || Store::open_existing(path),
+        |store, step| match store {
+            Ok(store) => look(store, *step),
+            Err(_) => look(&Store::open_existing(path)?, *step),
+        },
+    );
+    Ok(looked.collect::<Result<Vec<_>, StoreError>>()?.into_iter().flatten().collect())
 }
+
+/// How many commits one thread looks at before another may take over.
+const COMMITS_A_TASK: usize = 128;
 
 /// For each patch the first upstream commit that makes the same change. Contents are only looked at where the touched
 /// paths are the same.
@@ -68,6 +79,7 @@ pub fn by_patch_id(
     let paths = |changes: &[PathChange]| -> BTreeSet<TreePath> {
         changes.iter().map(|change| change.path.clone()).collect()
     };
+    let mut own = vec![None; steps.len()];
     let touched: Vec<BTreeSet<TreePath>> = steps.iter().map(|step| paths(&step.changes)).collect();
     for commit in touching {
         let theirs = paths(&commit.changes);
@@ -78,7 +90,11 @@ pub fn by_patch_id(
         }
         let id = store.patch_id(commit.before, commit.after)?;
         for at in candidates {
-            if store.patch_id(steps[at].before, steps[at].after)? == id {
+            let own = match own[at] {
+                Some(known) => known,
+                None => *own[at].insert(store.patch_id(steps[at].before, steps[at].after)?),
+            };
+            if own == id {
                 let subject = store.commit(commit.commit)?.subject;
                 let how = LandedHow::PatchId;
                 landed[at] = Some(Landing { commit: commit.commit, subject, how, share: 1.0 });

@@ -259,11 +259,12 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             ),
         };
         let reverts = reverts::reverts(store, edits, deleted, &origins, &steps[at + 1..])?;
-        let mut churn_lines = 0;
+        let mut churn = (0, 0);
         for edit in edits {
-            churn_lines += upstream.churn(store, &edit.path)?;
+            churn.0 += upstream.churn(store, &edit.path)?;
+            churn.1 += upstream.churn_beside(store, edit)?;
         }
-        Ok(Weighed { contained, overtaken, reverts, churn_lines })
+        Ok(Weighed { contained, overtaken, reverts, churn })
     };
     let open = || Store::open_existing(store_path);
     let weighed = (0..steps.len()).into_par_iter().map_init(open, |store, at| match store {
@@ -277,7 +278,7 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
     let mut patches = Vec::new();
     for (at, ((step, entry), weighed)) in steps.iter().zip(&document.patches).zip(weighed).enumerate() {
         let (edits, deleted) = (&edits[at], &origins.deleted[at]);
-        let Weighed { contained, overtaken, reverts, churn_lines } = weighed;
+        let Weighed { contained, overtaken, reverts, churn: (churn_lines, churn_beside_lines) } = weighed;
         let identity = identity::identity(store, &whole.stack, step, edits, now_s)?;
         let fixup = fixups[at];
         let repairs = |other: &usize| fixups[*other].is_some_and(|fixup| fixup.of == step.number);
@@ -287,8 +288,10 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
         let retirement = condition.map(|condition| facts.judge(condition)).transpose()?.unwrap_or_default();
         let probe = declared.and_then(|declared| declared.probe.as_ref()).map(|probe| facts.probe(probe));
         let (past_syncs, past_conflicts) = cost::past(&records.syncs, &identity.key);
+        let first_conflict = first_conflict(store, entry, &positions)?;
         let case = Case {
             entry,
+            first_conflict: first_conflict.as_ref(),
             files: edits.len(),
             same: same[at].as_ref(),
             contained: &contained,
@@ -326,12 +329,12 @@ pub fn weighed(whole: &Forecasted, records: &Records) -> Result<ForkReport, Merg
             fixup_of: fixup.map(|fixup| fixup.of),
             fixup,
             undoes: undoes[at],
-            first_conflict: first_conflict(store, entry, &positions)?,
+            first_conflict,
             liveness: liveness[at],
             retirement,
             probe,
             trial,
-            cost: Cost { past_conflicts, past_syncs, churn_lines },
+            cost: Cost { past_conflicts, past_syncs, churn_lines, churn_beside_lines },
             upstream_branch,
         });
     }
@@ -387,7 +390,8 @@ struct Weighed {
     contained: Contained,
     overtaken: Overtaken,
     reverts: Vec<report::AccidentalRevert>,
-    churn_lines: usize,
+    /// Lines that upstream changed in its files, and those of them beside its own.
+    churn: (usize, usize),
 }
 
 /// A branch's new files may be a feature for upstream; those of a vendored copy belong to the copy.

@@ -5,7 +5,7 @@ use super::{
     content::{Contained, LANDED_SHARE},
     edits::FileEdit,
     report::{
-        AccidentalRevert, ConditionReport, Fixup, LandedHow, Landing, PatchReport, PatchState,
+        AccidentalRevert, ConditionReport, FirstConflict, Fixup, LandedHow, Landing, PatchReport, PatchState,
         Recommendation, Residue, Superseding, Truth,
     },
 };
@@ -23,6 +23,8 @@ const LARGEST_UPSTREAM_LINES: usize = 3000;
 pub struct Case<'c> {
     /// Its forecast.
     pub entry: &'c PatchEntry,
+    /// Where upstream first meets it.
+    pub first_conflict: Option<&'c FirstConflict>,
     /// The files that it changes.
     pub files: usize,
     /// The upstream commit that makes the same change.
@@ -185,8 +187,7 @@ fn keep_or_upstream(case: &Case<'_>, state: PatchState) -> (PatchState, Recommen
     let entry = case.entry;
     let fits = matches!(entry.alone, PatchFate::Applied | PatchFate::Merged);
     if matches!(entry.fate, PatchFate::Conflicted | PatchFate::Blocked) {
-        let culprit = entry.conflicts.iter().find_map(|conflict| conflict.culprit.as_ref());
-        let reason = match culprit {
+        let reason = match case.first_conflict {
             Some(culprit) => format!(
                 "upstream {} \u{201c}{}\u{201d} is in its way",
                 culprit.commit.short(),

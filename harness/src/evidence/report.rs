@@ -328,6 +328,9 @@ pub struct Cost {
     pub past_syncs: usize,
     /// Lines that upstream changed since the base in the files that it touches.
     pub churn_lines: usize,
+    /// Those of them that stand where it changes something, or within three lines of that.
+    #[serde(default)]
+    pub churn_beside_lines: usize,
 }
 
 /// A patch alone on upstream's head.

@@ -13,6 +13,7 @@ use super::{
     tokens::{Language, TokenKind, is_coined, tokens},
 };
 use crate::tools::git::{
+    history::LineBlock,
     ids::{CommitId, EntryId},
     store::{Entry, MODE_SUBMODULE, PathChange, Store, StoreError},
     tree_path::TreePath,
@@ -250,6 +251,17 @@ impl<'t> Upstream<'t> {
         Ok(edit.added() + edit.removed())
     }
 
+    /// How many lines upstream changed where an edit stands, or so near that git cannot tell the two apart.
+    ///
+    /// # Errors
+    /// When a blob is missing.
+    pub fn churn_beside(&self, store: &Store, edit: &FileEdit) -> Result<usize, StoreError> {
+        let Some(change) = self.changes.get(&edit.path) else { return Ok(0) };
+        let drift = self.texts.edit(store, change)?;
+        let way = if drift.old == edit.old { Vec::new() } else { store.line_blocks(drift.old, edit.old)? };
+        Ok(lines_beside(&drift.blocks, &way, &edit.blocks))
+    }
+
     /// The paths of one language into which upstream brought a coined name (case folded) since the base.
     ///
     /// # Errors
@@ -360,6 +372,28 @@ impl<'t> Upstream<'t> {
     }
 }
 
+/// Lines of context that git wants around a change.
+const CONTEXT_LINES: usize = 3;
+
+/// How many lines the blocks of `drift` change beside those of `own`. Both start from the base's file, `own` after `way`.
+fn lines_beside(drift: &[LineBlock], way: &[LineBlock], own: &[LineBlock]) -> usize {
+    let at_base = |line: usize| {
+        let next = way.partition_point(|block| block.new.start <= line);
+        match next.checked_sub(1).map(|at| &way[at]) {
+            None => line,
+            Some(block) if block.new.contains(&line) => block.old.start,
+            Some(block) => line - block.new.end + block.old.end,
+        }
+    };
+    let places: Vec<_> = own.iter().map(|block| (at_base(block.old.start), at_base(block.old.end))).collect();
+    let is_beside = |block: &&LineBlock| {
+        places.iter().any(|(start, end)| {
+            block.old.start <= end + CONTEXT_LINES && *start <= block.old.end + CONTEXT_LINES
+        })
+    };
+    drift.iter().filter(is_beside).map(|block| block.old.len() + block.new.len()).sum()
+}
+
 /// What a file's name ends with, from its last dot on; the whole path where there is none.
 fn ending(path: &TreePath) -> &[u8] {
     path.as_bytes().rsplit(|&byte| byte == b'.').next().unwrap_or_default()
@@ -424,4 +458,20 @@ fn plain_line(line: &[u8]) -> CodeLine {
         weight += usize::from(word.iter().filter(|byte| byte.is_ascii_alphanumeric()).count() >= 2);
     }
     CodeLine { key: hasher.finish(), weight }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_beside_a_change_within_gits_context() {
+        let block = |old: std::ops::Range<usize>, new| LineBlock { old, new };
+        let drift = [block(10..11, 10..12), block(50..50, 51..55)];
+        let beside = |way: &[LineBlock], at: usize| lines_beside(&drift, way, &[block(at..at + 1, at..at)]);
+        assert_eq!([6, 7, 14, 15, 40].map(|at| beside(&[], at)), [3, 3, 3, 0, 0]);
+        // Twenty lines that an earlier patch put on top shift everything.
+        let way = [block(0..0, 0..20)];
+        assert_eq!([10, 30, 68].map(|at| beside(&way, at)), [0, 3, 4]);
+    }
 }
