@@ -1,6 +1,7 @@
 //! The story of a gate: provision, build both builds, make the models, run every cell through candidate, baseline and
 //! reference, judge, decide, write the report. What is right or wrong is decided by the stages, not here.
 
+pub mod bundle;
 pub mod throughput;
 
 use std::{
@@ -25,9 +26,10 @@ use crate::{
     },
     model::{self, ModelDir, ModelError, ModelInputs},
     report::{self, Report, ReportError, ReportInput, Written},
-    tools::{clock, host},
+    tools::{clock, conditions, host},
     verdict::{self, CellRun, PassedGate, PlannedCell, Verdict},
 };
+use bundle::{Bundle, BundleError};
 use throughput::{Contest, ContestError};
 
 /// What a person asked the gate.
@@ -51,6 +53,10 @@ pub struct GateRequest<'a> {
     pub generated_by: String,
     /// The command line, as one could paste it, for the report.
     pub command: String,
+    /// Engines and models that are there already, instead of what would be built here.
+    pub bundle: Option<&'a Bundle>,
+    /// Variables of the candidate's processes only, by which a gate proves itself: a build with any is another build.
+    pub candidate_env: BTreeMap<String, String>,
 }
 
 /// What a failing cell means for those after it.
@@ -127,6 +133,9 @@ pub enum GateError {
         #[source]
         source: Box<ContestError>,
     },
+    /// The bundle lacks something.
+    #[error("cannot run from the bundle")]
+    Bundle(#[source] Box<BundleError>),
     /// The report could not be written.
     #[error("cannot write the report")]
     Report(#[source] Box<ReportError>),
@@ -147,6 +156,7 @@ impl GateError {
                     Some("check that the folder of the lock file is writable".to_owned())
                 }
             },
+            Self::Bundle(source) => source.hint(),
             Self::Report(source) => Some(source.hint().to_owned()),
         }
     }
@@ -158,17 +168,13 @@ impl GateError {
 /// Where no verdict could be reached. A build that behaves badly is not an error: that is what the verdict says.
 pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcome, GateError> {
     let started = clock::now_utc();
-    let GateRequest { layout, matrix, .. } = request;
-
+    let matrix = request.matrix;
     let folder = report::new_folder(request.reports, &started, &request.candidate.name)
         .map_err(|source| GateError::Report(Box::new(source)))?;
-    for (spec, role) in [(request.baseline, "baseline"), (request.candidate, "candidate")] {
-        build::check_recipe(spec, layout).map_err(|source| build_error(spec, role, source))?;
-    }
-    let toolbox = build::provision(layout, sink).map_err(|source| GateError::Provision(Box::new(source)))?;
-    let engines = Engines::prepare(request, &toolbox, sink)?;
-    let models =
-        phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
+    let (engines, models) = match request.bundle {
+        Some(bundle) => carried(request, bundle, sink).map_err(|source| GateError::Bundle(Box::new(source)))?,
+        None => made_here(request, sink)?,
+    };
 
     let options = ObserveOptions { timeout: matrix.cell_timeout, log_dir: folder.join("logs") };
     let steps = request
@@ -224,7 +230,7 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
         reference: engines.reference.name.clone(),
         builds: engines.all().map(|engine| (engine.name.clone(), engine.provenance.clone())).collect(),
         thresholds: matrix.thresholds.clone(),
-        environment: environment(),
+        environment: environment(request.bundle),
         started,
         finished: clock::now_utc(),
     };
@@ -254,6 +260,57 @@ fn why_skipped(
         }
         _ => None,
     }
+}
+
+/// Provisions, builds, and makes the models.
+fn made_here(
+    request: &GateRequest<'_>,
+    sink: &dyn EventSink,
+) -> Result<(Engines, BTreeMap<String, ModelDir>), GateError> {
+    let GateRequest { layout, matrix, .. } = request;
+    for (spec, role) in [(request.baseline, "baseline"), (request.candidate, "candidate")] {
+        build::check_recipe(spec, layout).map_err(|source| build_error(spec, role, source))?;
+    }
+    let toolbox = build::provision(layout, sink).map_err(|source| GateError::Provision(Box::new(source)))?;
+    let engines = Engines::prepare(request, &toolbox, sink)?;
+    let models =
+        phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
+    Ok((engines, models))
+}
+
+/// Takes engines, and what models are made from, out of a bundle.
+fn carried(
+    request: &GateRequest<'_>,
+    bundle: &Bundle,
+    sink: &dyn EventSink,
+) -> Result<(Engines, BTreeMap<String, ModelDir>), BundleError> {
+    let (candidate, candidate_mlx) = bundle.engine(&request.candidate.name)?;
+    let (baseline, baseline_mlx) = bundle.engine(&request.baseline.name)?;
+    let (reference, reference_mlx) = bundle.reference()?;
+    let engines = Engines {
+        candidate: with_env(candidate, &request.candidate_env),
+        baseline,
+        faulty: bundle.faulty(&reference),
+        reference,
+        claimed_mlx: BTreeMap::from([
+            (Role::Candidate, candidate_mlx),
+            (Role::Baseline, baseline_mlx),
+            (Role::Reference, reference_mlx),
+        ]),
+    };
+    let needed = request.plan.runnable().map(|cell| cell.model.as_str()).collect();
+    let models = phase(sink, "models", None, || bundle.models(request.matrix, &needed, sink))?;
+    Ok((engines, models))
+}
+
+/// The engine with more variables; it is another build then, so that what it passes vouches for nothing else.
+fn with_env(mut engine: Artifact, env: &BTreeMap<String, String>) -> Artifact {
+    if !env.is_empty() {
+        engine.provenance.inputs["env"] = json!(env);
+        engine.provenance.digest = build::digest::digest_of(&engine.provenance.inputs);
+        engine.env.extend(env.clone());
+    }
+    engine
 }
 
 fn build_error(spec: &BuildSpec, role: &'static str, source: BuildError) -> GateError {
@@ -286,6 +343,7 @@ impl Engines {
             true => baseline.clone(),
             false => one(request.candidate, "candidate")?,
         };
+        let candidate = with_env(candidate, &request.candidate_env);
         let reference =
             build::reference_artifact(request.layout, toolbox).map_err(|source| GateError::Build {
                 name: request.matrix.reference.clone(),
@@ -493,11 +551,21 @@ fn imitate(
 }
 
 /// What figures of this run depend on, beside the builds.
-fn environment() -> BTreeMap<String, Value> {
-    match json!(host::host_facts()) {
+fn environment(bundle: Option<&Bundle>) -> BTreeMap<String, Value> {
+    let mut environment: BTreeMap<String, Value> = match json!(host::host_facts()) {
         Value::Object(facts) => facts.into_iter().collect(),
         other => BTreeMap::from([("host".to_owned(), other)]),
+    };
+    // Each of these changes what MLX computes, or how fast.
+    let variables = host::variables("MLX_");
+    if !variables.is_empty() {
+        environment.insert("mlx_variables".to_owned(), json!(variables));
     }
+    if bundle.is_some() {
+        let gpus: Vec<String> = conditions::read(conditions::Gpus::Read).gpus.into_values().map(|g| g.name).collect();
+        environment.insert("gpus".to_owned(), json!(gpus));
+    }
+    environment
 }
 
 /// Announces a phase, does it, and says how long it took.

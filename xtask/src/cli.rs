@@ -33,7 +33,8 @@ pub(crate) enum Command {
     /// Say whether a build may become the pin: build it, run models through it, compare it with the pinned build and a
     /// reference.
     Gate(GateArgs),
-    /// Build what a `[[build]]` describes, and say what it is made of and where its program lies.
+    /// Build what a `[[build]]` describes, and say what it is made of and where its program lies; with --bundle, put it into a
+    /// folder that runs on a bare GPU machine.
     Build(BuildArgs),
     /// Run the model runner's own lints and tests against a build's crates and MLX library.
     CheckRunner {
@@ -105,6 +106,41 @@ pub(crate) struct GateArgs {
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "plan")]
     pub(crate) report_dir: Option<PathBuf>,
+    /// Take engines, models and matrices from this bundle, and build nothing; its script `run` says this.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// A variable of the candidate's processes alone, by which the gate is tried: REGRAFT_INJECT=slow=0.1 slows a runner down;
+    /// repeat for more.
+    #[arg(long, value_name = "NAME=VALUE", hide = true, value_parser = name_and_value)]
+    pub(crate) candidate_env: Vec<(String, String)>,
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it is not of the form NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Options of a bundle.
+#[derive(Debug, Args)]
+pub(crate) struct BundleArgs {
+    /// Make this folder: engines with the CUDA library of their MLX, the reference, models, matrices and a start script.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bundle: Option<PathBuf>,
+    /// Another build to carry; repeat for more.
+    #[arg(long, value_name = "BUILD", requires = "bundle")]
+    pub(crate) with: Vec<String>,
+    /// A runner that was built by other means, to be bundled under a name; repeat for more.
+    #[arg(long, value_name = "NAME=FILE", requires = "bundle", value_parser = name_and_value)]
+    pub(crate) runner: Vec<(String, String)>,
+    /// Carry this matrix and what its models are made from; repeat for more.
+    #[arg(long, value_name = "NAME|PATH", requires = "bundle", default_value = "smoke")]
+    pub(crate) matrix: Vec<String>,
+    /// The CPython of the machine that the bundle is for; the reference runs in it.
+    #[arg(long, value_name = "3.N", requires = "bundle", default_value = "3.12")]
+    pub(crate) python: String,
+    /// Also pack the bundle into checksummed pieces of at most this many MiB, in the folder DIR.pieces.
+    #[arg(long, value_name = "MIB", requires = "bundle", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) piece_size: Option<u64>,
 }
 
 /// Options of `build`.
@@ -127,6 +163,9 @@ pub(crate) struct BuildArgs {
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
+    /// What goes into a bundle, where one is wanted.
+    #[command(flatten)]
+    pub(crate) bundle: BundleArgs,
 }
 
 /// What a build is to run on.

@@ -6,7 +6,7 @@ use harness::{
     build::{BuildError, ProvisionError},
     cause::{calibrate::CalibrateError, selftest::SelftestError},
     config::ConfigError,
-    gate::GateError,
+    gate::{GateError, bundle::BundleError},
     matrix::FilterError,
     report::ReportError,
 };
@@ -173,6 +173,13 @@ impl From<ProvisionError> for Failure {
     }
 }
 
+impl From<BundleError> for Failure {
+    fn from(error: BundleError) -> Self {
+        let hint = error.hint();
+        Self::new(exit_of_bundle(&error), error, hint)
+    }
+}
+
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         let hint = error.hint();
@@ -186,6 +193,18 @@ fn exit_of(error: &GateError) -> Exit {
     match error {
         GateError::NoModel { .. } => Exit::Usage,
         GateError::Build { source, .. } => exit_of_build(source),
+        GateError::Bundle(source) => exit_of_bundle(source),
+        _ => Exit::Tool,
+    }
+}
+
+fn exit_of_bundle(error: &BundleError) -> Exit {
+    match error {
+        BundleError::Occupied { .. }
+        | BundleError::Manifest { .. }
+        | BundleError::NoEngine { .. }
+        | BundleError::NoCudaLibrary { .. } => Exit::Usage,
+        BundleError::Provision(source) => exit_of_provision(source),
         _ => Exit::Tool,
     }
 }

@@ -10,11 +10,12 @@ pub mod git;
 pub mod layout;
 pub mod metal;
 pub mod metallib;
+pub mod pieces;
 pub mod provision;
 pub mod recipe;
 pub mod reference;
 pub mod requirements;
-mod steps;
+pub(crate) mod steps;
 pub mod store;
 pub mod symbols;
 

@@ -35,9 +35,8 @@ pub fn load_builds(root: &Path) -> Result<Vec<BuildSpec>, ConfigError> {
 /// # Errors
 /// When there is no such matrix, the file cannot be read, or it holds mistakes.
 pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Result<MatrixSpec, ConfigError> {
-    let by_path = name_or_path.contains(['/', '\\']) || name_or_path.ends_with(".toml");
-    let (name, path) = if by_path {
-        let path = PathBuf::from(name_or_path);
+    let path = matrix_path(root, name_or_path);
+    let (name, path) = if is_path(name_or_path) {
         let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
         (stem.into_owned(), path)
     } else {
@@ -46,7 +45,7 @@ pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Res
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             return Err(unknown("matrix", name_or_path, "matrices", &names));
         }
-        (name_or_path.to_owned(), root.join(MATRICES).join(format!("{name_or_path}.toml")))
+        (name_or_path.to_owned(), path)
     };
     let names: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
     let mut spec =
@@ -93,6 +92,18 @@ fn take_in(spec: &mut MatrixSpec, part: MatrixSpec) -> Result<(), String> {
     }));
     spec.known.extend(known);
     Ok(())
+}
+
+/// The file of a matrix, named as for [`load_matrix`]; it need not exist.
+pub fn matrix_path(root: &Path, name_or_path: &str) -> PathBuf {
+    match is_path(name_or_path) {
+        true => PathBuf::from(name_or_path),
+        false => root.join(MATRICES).join(format!("{name_or_path}.toml")),
+    }
+}
+
+fn is_path(name_or_path: &str) -> bool {
+    name_or_path.contains(['/', '\\']) || name_or_path.ends_with(".toml")
 }
 
 /// The build of this name.

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     engine::protocol::{Precision, Product},
-    judge::text::SIGNALS,
+    judge::{
+        text::SIGNALS,
+        throughput::rule::{FEWEST_RUNS, MOST_RUNS},
+    },
     matrix::{
         cell::{AnswerShape, Backend, Budget, CellId, Probe, Stretch},
         expand::pattern_matches,
@@ -99,6 +102,7 @@ const THROUGHPUT: Keys = Keys::new(&[
     "power",
     "max-memory-growth",
     "max-leak-kib",
+    "max-runs",
     "reference-runs",
     "min-decode-tok-s",
     "min-prefill-tok-s",
@@ -577,6 +581,7 @@ fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
     };
     let threads = if table.has("threads") { count("threads", 1, 1).map(Some) } else { Some(None) };
     let leak_kib = count("max-leak-kib", 1, 256);
+    let max_runs = count("max-runs", FEWEST_RUNS, MOST_RUNS);
     let (max_regression, power) = (share("max-regression", None), share("power", Some(0.95)));
     let max_memory_growth = share("max-memory-growth", Some(0.1));
     let (decode, prefill, load) =
@@ -590,6 +595,7 @@ fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
         power: power?,
         max_memory_growth: max_memory_growth?,
         max_leak_bytes: leak_kib? as u64 * 1024,
+        max_runs: max_runs?,
         reference_runs: reference_runs?,
         min_decode_tok_s: decode?,
         min_prefill_tok_s: prefill?,

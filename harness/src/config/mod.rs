@@ -11,5 +11,5 @@ pub mod spec;
 
 pub use error::ConfigError;
 pub use fork::{fork_names, load_fork};
-pub use load::{find_build, load_builds, load_matrix};
+pub use load::{find_build, load_builds, load_matrix, matrix_path};
 pub use reader::{Problem, Problems};

@@ -97,6 +97,11 @@ impl Session {
         &self.command
     }
 
+    /// The process's number, by which the system's tools know it.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// How long the process has lived.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{CellObservations, diagnosis, generation, logits, role_name, scored};
 use crate::{
-    engine::protocol::{Finish, Generated, Phase, TopToken},
+    engine::protocol::{Device, Finish, Generated, Phase, TopToken},
     judge::{Finding, Severity},
     matrix::{Cell, Observation, Probe, ProcessOutcome, Role},
 };
@@ -24,6 +24,7 @@ pub fn check(cell: &Cell, observation: &Observation, seen: &CellObservations) ->
     findings.extend(outcome(observation));
     findings.extend(swap(observation));
     findings.extend(device(observation));
+    findings.extend(device_not_seen(observation));
     findings.extend(mlx_version(observation, seen));
     findings.extend(logits_rows(cell, observation, seen));
     findings.extend(generated_ids(cell, observation));
@@ -101,6 +102,28 @@ fn outcome(o: &Observation) -> Option<Finding> {
         severity,
         message,
         json!({ "exit": o.exit, "command": o.command, "wall_s": o.wall_s }),
+    ))
+}
+
+/// An engine that says it ran on a GPU, and of which the GPU's own tool saw nothing: less memory held there, by all
+/// processes together, than the engine says it holds.
+fn device_not_seen(o: &Observation) -> Option<Finding> {
+    let (gpu, memory) = (o.gpu.as_ref()?, o.memory.as_ref()?);
+    let claimed = memory.device_now_bytes?;
+    if o.device != Some(Device::Gpu) || gpu.process_bytes.is_some() || gpu.held_bytes >= claimed {
+        return None;
+    }
+    Some(finding(
+        o,
+        "wrong-device",
+        Severity::Error,
+        format!(
+            "the {} says that it holds {} MiB on a GPU, and the GPU's own tool sees {} MiB there in all",
+            role_name(o.role),
+            claimed >> 20,
+            gpu.held_bytes >> 20
+        ),
+        json!({ "gpu": gpu, "claimed_bytes": claimed, "command": o.command }),
     ))
 }
 

@@ -116,6 +116,7 @@ pub(crate) fn observe(cell: &Cell, role: Role, engine: &str, fault: Fault) -> Ob
         }),
         device: Some(Device::Cpu),
         device_wanted: Device::Cpu,
+        gpu: None,
         vocab_size: Some(VOCAB),
         eos_ids: vec![0],
         special_ids: vec![0, 1000],

@@ -145,6 +145,7 @@ impl Bench {
             hello,
             device: loaded.as_ref().map(|loaded| loaded.device),
             device_wanted: Device::Cpu,
+            gpu: None,
             vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
             eos_ids,
             special_ids: folder.special.into_iter().collect(),

@@ -7,7 +7,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::throughput::TimedRequest;
 pub use crate::engine::outcome::ProcessOutcome;
-use crate::engine::protocol::{Device, Generated, Hello, Memory, OpDone, Scored, Tokens};
+use crate::{
+    engine::protocol::{Device, Generated, Hello, Memory, OpDone, Scored, Tokens},
+    tools::conditions::GpuUse,
+};
 
 /// The part that an engine plays in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -46,6 +49,9 @@ pub struct Observation {
     pub measured: Option<Measured>,
     /// Memory high-water marks, when it came that far.
     pub memory: Option<Memory>,
+    /// What the GPU's own tool said of the process while it held the model, where there is such a tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuUse>,
     /// How long the process lived.
     pub wall_s: f64,
     /// The command line, as one could paste it.

@@ -20,7 +20,7 @@ use crate::{
         observation::{Again, Measured, Observation, Role, row_digests},
         throughput::{ThroughputSpec, TimedRequest},
     },
-    tools::child::ChildError,
+    tools::{child::ChildError, conditions},
 };
 
 /// How many of the most likely ids are asked for.
@@ -420,6 +420,9 @@ fn run_session(
         loaded.as_ref().map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
     let measured = loaded.as_ref().and_then(|_| measure(&mut session, &folder, &eos_ids));
     let memory = session.memory();
+    let gpu = (cell.backend == Backend::Cuda && loaded.is_some())
+        .then(|| conditions::gpu_use(session.pid()))
+        .flatten();
     let command = session.command().to_owned();
     let started = std::time::Instant::now() - session.elapsed();
     let exit = session.finish();
@@ -437,6 +440,7 @@ fn run_session(
         exit,
         measured,
         memory,
+        gpu,
         wall_s: took.as_secs_f64(),
         command,
     })

@@ -45,6 +45,9 @@ pub struct ThroughputSpec {
     pub max_memory_growth: f64,
     /// The largest growth of held memory from request to request, beyond the baseline's, that passes.
     pub max_leak_bytes: u64,
+    /// The most runs an arm of a session.
+    #[serde(default = "all_runs")]
+    pub max_runs: usize,
     /// How often the reference is timed, for the report.
     pub reference_runs: usize,
     /// The least decode rate that passes, in tokens a second.
@@ -53,6 +56,11 @@ pub struct ThroughputSpec {
     pub min_prefill_tok_s: Option<f64>,
     /// The longest load that passes, in seconds.
     pub max_load_s: Option<f64>,
+}
+
+/// As many as the rule ever makes; reports of before there was a choice.
+fn all_runs() -> usize {
+    usize::MAX
 }
 
 /// One measured request.
@@ -256,6 +264,7 @@ mod tests {
             hello: None,
             device: Some(Device::Cpu),
             device_wanted: Device::Cpu,
+            gpu: None,
             vocab_size: None,
             eos_ids: vec![],
             special_ids: vec![],

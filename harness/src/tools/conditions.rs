@@ -83,6 +83,45 @@ pub struct Gpu {
     pub slowed_for_heat: Option<bool>,
 }
 
+/// What NVIDIA's own tool says of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuUse {
+    /// The GPUs, by name.
+    pub gpus: Vec<String>,
+    /// Bytes that the process holds on them; absent where the tool lists no process of that number.
+    pub process_bytes: Option<u64>,
+    /// Bytes that all processes hold on them.
+    pub held_bytes: u64,
+}
+
+/// Asks NVIDIA's own tool about a process; `None` where there is no such tool, or no GPU.
+pub fn gpu_use(pid: u32) -> Option<GpuUse> {
+    find_program("nvidia-smi")?;
+    let query = |what: &str| ask("nvidia-smi", &[what, "--format=csv,noheader,nounits"]);
+    let (gpus, processes) =
+        (query("--query-gpu=name,memory.used")?, query("--query-compute-apps=pid,used_memory").unwrap_or_default());
+    gpu_use_of(pid, &gpus, &processes)
+}
+
+fn gpu_use_of(pid: u32, gpus: &str, processes: &str) -> Option<GpuUse> {
+    let rows = |text: &str| -> Vec<(String, Option<u64>)> {
+        text.lines()
+            .filter_map(|line| {
+                let (name, mib) = line.rsplit_once(',')?;
+                Some((name.trim().to_owned(), mib.trim().parse::<u64>().ok().map(|mib| mib << 20)))
+            })
+            .collect()
+    };
+    let gpus = rows(gpus);
+    let own: Vec<u64> =
+        rows(processes).iter().filter(|row| row.0 == pid.to_string()).filter_map(|row| row.1).collect();
+    (!gpus.is_empty()).then(|| GpuUse {
+        held_bytes: gpus.iter().filter_map(|row| row.1).sum(),
+        gpus: gpus.into_iter().map(|row| row.0).collect(),
+        process_bytes: (!own.is_empty()).then(|| own.iter().sum()),
+    })
+}
+
 /// Whether a reading includes GPUs, which cost half a second to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gpus {
@@ -325,6 +364,18 @@ mod tests {
         };
         assert_eq!(linux(root.path()), expected);
         assert_eq!(linux(&root.path().join("none")), Conditions::default());
+    }
+
+    #[test]
+    fn a_process_is_found_among_those_on_the_gpus() {
+        let gpus = "NVIDIA H200, 1200\nNVIDIA H200, 4\n";
+        let seen = gpu_use_of(71, gpus, "70, 300\n71, 800\n71, 2\n").unwrap();
+        assert_eq!((seen.process_bytes, seen.held_bytes), (Some(802 << 20), 1204 << 20));
+        assert_eq!(seen.gpus, ["NVIDIA H200", "NVIDIA H200"]);
+        // Inside a virtual machine or container the tool may know no numbers or no sizes.
+        assert_eq!(gpu_use_of(71, gpus, "").unwrap().process_bytes, None);
+        assert_eq!(gpu_use_of(71, gpus, "71, [N/A]\n").unwrap().process_bytes, None);
+        assert_eq!(gpu_use_of(71, "", ""), None);
     }
 
     #[test]

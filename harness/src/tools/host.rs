@@ -2,6 +2,7 @@
 //! found out are absent, never guessed.
 
 use std::{
+    collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
     thread,
@@ -61,6 +62,14 @@ pub fn cache_dir(fallback: &Path) -> PathBuf {
 /// An environment variable of this process, as text.
 pub fn variable(name: &str) -> Option<String> {
     env::var(name).ok()
+}
+
+/// All environment variables of this process whose name begins with `prefix`, as text.
+pub fn variables(prefix: &str) -> BTreeMap<String, String> {
+    env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+        .filter(|(name, _)| name.starts_with(prefix))
+        .collect()
 }
 
 /// Differs between builds of this program: size and time of its file.

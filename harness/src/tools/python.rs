@@ -81,6 +81,15 @@ pub struct Pip {
     leading: Vec<OsString>,
 }
 
+/// Another machine, for which something is downloaded here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Its CPython, such as `3.12`.
+    pub python: String,
+    /// The platform tags that it can use, such as `manylinux_2_28_x86_64`.
+    pub platforms: Vec<String>,
+}
+
 /// What kind of failure pip met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PipFailure {
@@ -201,6 +210,14 @@ pub fn find_interpreter() -> Result<Interpreter, PythonError> {
     Err(PythonError::NoInterpreter { found })
 }
 
+/// A CPython of this minor version, such as `3.12`: `REGRAFT_PYTHON`, the versioned name, or `python3`.
+pub fn find_minor(version: &str) -> Option<PathBuf> {
+    let named = env::var_os("REGRAFT_PYTHON").filter(|p| !p.is_empty());
+    let names = named.into_iter().chain([format!("python{version}").into(), "python3".into()]);
+    let fits = |i: &Interpreter| is_supported(i) && format!("{}.{}", i.major, i.minor) == version;
+    names.filter_map(|name: OsString| probe(&name)).find(fits).map(|interpreter| interpreter.program)
+}
+
 /// Makes an environment in `path` and says how to install into it. Without ensurepip the interpreter's own pip serves.
 pub fn create_environment(interpreter: &Interpreter, path: &Path, log: &Path) -> Result<Pip, PythonError> {
     let program = environment_python(path);
@@ -264,6 +281,28 @@ impl Pip {
             .log(log)
             .timeout(DOWNLOAD_TIMEOUT);
         run(&command, format!("download what `{}` names", lock.display()))
+    }
+
+    /// Downloads exactly the files that `lock` names for another machine into `folder`.
+    pub fn download_for(
+        &self,
+        target: &Target,
+        lock: &Path,
+        folder: &Path,
+        log: &Path,
+    ) -> Result<(), PythonError> {
+        let command = self
+            .command("download")
+            .args(["--no-deps", "--require-hashes", "--only-binary", ":all:", "--retries", "3"])
+            .args(["--implementation", "cp", "--python-version", &target.python])
+            .args(target.platforms.iter().flat_map(|tag| ["--platform", tag]))
+            .arg("--dest")
+            .arg(folder)
+            .arg("--requirement")
+            .arg(lock)
+            .log(log)
+            .timeout(DOWNLOAD_TIMEOUT);
+        run(&command, format!("download what `{}` names for Python {}", lock.display(), target.python))
     }
 
     /// Installs exactly the files that `lock` names, from `folder` and without the network.

@@ -1,18 +1,23 @@
 //! `build`: makes what a `[[build]]` describes, and says what it is made of and where it lies.
 
-use std::{env::consts::OS, fmt::Write, path::Path};
+use std::{
+    env::consts::OS,
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use harness::{
-    build::{self, Artifact, CleanBuild, Layout},
-    config::{find_build, load_builds},
-    event::EventSink,
+    build::{self, Artifact, CleanBuild, Layout, Toolbox, pieces},
+    config::{find_build, load_builds, load_matrix, matrix_path, spec::BuildSpec},
+    event::{Event, EventSink},
+    gate::bundle::{self, BundleError, BundleRequest},
     matrix::{Backend, backends_of},
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{BuildArgs, BuildBackend, Format},
+    cli::{BuildArgs, BundleArgs, Format},
     exit::{Exit, Failure},
     output::{Document, print_text},
 };
@@ -22,16 +27,30 @@ use crate::{
 pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
     let builds = load_builds(root)?;
     let spec = find_build(&builds, &args.build)?;
-    refuse_foreign(args.backend)?;
+    refuse_foreign(args)?;
     let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
     build::check_recipe(spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
-    let made = if args.clean {
+    let (artifact, made) = if args.clean {
         let clean = build::build_clean(spec, &layout, &toolbox, events)?;
-        BuildDocument::new(&clean.artifact, Some(&clean))
+        let made = BuildDocument::new(&clean.artifact, Some(&clean));
+        (clean.artifact, made)
     } else {
-        BuildDocument::new(&build::build(spec, &layout, &toolbox, events)?, None)
+        let artifact = build::build(spec, &layout, &toolbox, events)?;
+        let made = BuildDocument::new(&artifact, None);
+        (artifact, made)
     };
+    if let Some(folder) = &args.bundle.bundle {
+        let mut carried = vec![(spec.clone(), artifact)];
+        for name in &args.bundle.with {
+            let spec = find_build(&builds, name)?;
+            carried.push((spec.clone(), build::build(spec, &layout, &toolbox, events)?));
+        }
+        for (name, program) in &args.bundle.runner {
+            carried.push(bundle::given_runner(name, Path::new(program), &toolbox)?);
+        }
+        bundle_up(root, folder, &args.bundle, builds.clone(), &carried, &layout, &toolbox, events)?;
+    }
     match args.format {
         Format::Json => Document::new("build", 1, &made).print()?,
         Format::Text => print_text(&made.text())?,
@@ -39,16 +58,67 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     Ok(if made.reproduced == Some(false) { Exit::Found } else { Exit::Pass })
 }
 
-/// A backend that no build can have on this system is a mistake on the command line.
-fn refuse_foreign(backend: Option<BuildBackend>) -> Result<(), Failure> {
-    let Some(backend) = backend.map(Backend::from) else { return Ok(()) };
+/// A backend that no build can have on this system is a mistake on the command line; only a bundle is for another machine.
+fn refuse_foreign(args: &BuildArgs) -> Result<(), Failure> {
+    let Some(backend) = args.backend.map(Backend::from) else { return Ok(()) };
     let here = backends_of(OS);
-    if here.contains(&backend) {
-        return Ok(());
-    }
+    let wrong = match (backend, &args.bundle.bundle) {
+        (Backend::Cuda, Some(_)) => return Ok(()),
+        (_, Some(_)) => format!("a bundle is for cuda, not for {backend}"),
+        _ if here.contains(&backend) => return Ok(()),
+        _ => format!("a build for {backend} cannot be made on {OS}"),
+    };
     let names: Vec<String> = here.iter().map(ToString::to_string).collect();
-    let hint = format!("this system builds for {}", names.join(" and "));
-    Err(Failure::new(Exit::Usage, format!("a build for {backend} cannot be made on {OS}"), Some(hint)))
+    let hint = format!("this system builds for {}, and with --bundle for cuda", names.join(" and "));
+    Err(Failure::new(Exit::Usage, wrong, Some(hint)))
+}
+
+#[allow(clippy::too_many_arguments, reason = "all of them are what a bundle is made of")]
+fn bundle_up(
+    root: &Path,
+    folder: &Path,
+    args: &BundleArgs,
+    mut known: Vec<BuildSpec>,
+    carried: &[(BuildSpec, Artifact)],
+    layout: &Layout,
+    toolbox: &Toolbox,
+    events: &dyn EventSink,
+) -> Result<(), Failure> {
+    for (spec, _) in carried {
+        if !known.iter().any(|other| other.name == spec.name) {
+            known.push(spec.clone());
+        }
+    }
+    let matrices = args
+        .matrix
+        .iter()
+        .map(|name| Ok((load_matrix(root, name, &known)?, matrix_path(root, name))))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let reference = build::reference_artifact(layout, toolbox)?;
+    let request = BundleRequest {
+        layout,
+        toolbox,
+        builds: carried,
+        known: &known,
+        reference: &reference,
+        matrices: &matrices,
+        python: &args.python,
+        folder,
+    };
+    bundle::make(&request, events)?;
+    events.emit(Event::Note(format!("bundle: {}", folder.display())));
+    if let Some(mib) = args.piece_size {
+        let out = PathBuf::from(format!("{}.pieces", folder.display()));
+        let pieces = pieces::write(folder, &out, mib << 20).map_err(BundleError::Store)?;
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+        events.emit(Event::Note(format!(
+            "{} pieces, {} MiB in all: {}",
+            pieces.len(),
+            bytes >> 20,
+            out.display()
+        )));
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]

@@ -10,7 +10,7 @@ use std::{
 use harness::{
     build::Layout,
     config::{find_build, load_builds, load_matrix, spec::MatrixSpec},
-    gate::{self, GateRequest, OnFailure},
+    gate::{self, GateRequest, OnFailure, bundle::Bundle},
     matrix::{Backend, Disposition, Filter, Plan, PlannedCell, backends_of, expand_cells},
     report::summary,
     tools::process::quoted,
@@ -32,12 +32,17 @@ pub(crate) fn run(
     default_matrix: &str,
     console: &Console,
 ) -> Result<Exit, Failure> {
-    let builds = load_builds(root)?;
+    let bundle = args.bundle.as_deref().map(Bundle::open).transpose()?;
+    let (root, builds) = match &bundle {
+        Some(bundle) => (bundle.folder(), bundle.builds().to_vec()),
+        None => (root, load_builds(root)?),
+    };
+    let backends = bundle.as_ref().map_or_else(|| backends_of(OS).to_vec(), |bundle| bundle.backends().to_vec());
     let mut matrix = load_matrix(root, args.matrix.as_deref().unwrap_or(default_matrix), &builds)?;
     matrix.candidate =
         find_build(&builds, args.candidate.as_deref().unwrap_or(&matrix.candidate))?.name.clone();
     matrix.baseline = find_build(&builds, args.baseline.as_deref().unwrap_or(&matrix.baseline))?.name.clone();
-    let plan = expand_cells(&matrix, backends_of(OS)).select(&Filter::new(args.filter))?;
+    let plan = expand_cells(&matrix, &backends).select(&Filter::new(args.filter))?;
     if args.plan {
         return print_plan(&matrix, &plan, args.format);
     }
@@ -54,6 +59,8 @@ pub(crate) fn run(
             reports: &reports,
             generated_by: GENERATED_BY.to_owned(),
             command: command_line(env::args_os().skip(1)),
+            bundle: bundle.as_ref(),
+            candidate_env: args.candidate_env.into_iter().collect(),
         },
         console,
     )?;

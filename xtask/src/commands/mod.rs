@@ -17,7 +17,7 @@ mod sync_run;
 mod sync_upstream;
 
 use crate::{
-    cli::{Cli, Command},
+    cli::{Cli, Command, GateArgs},
     console::Console,
     exit::{Exit, Failure},
     root::repository_root,
@@ -25,7 +25,12 @@ use crate::{
 
 /// Runs the command that was asked for.
 pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
-    let root = repository_root(cli.root)?;
+    let root = match &cli.command {
+        // A bundle is no checkout, and needs none.
+        Command::Gate(GateArgs { bundle: Some(folder), .. })
+        | Command::Nightly(GateArgs { bundle: Some(folder), .. }) => folder.clone(),
+        _ => repository_root(cli.root)?,
+    };
     match cli.command {
         Command::Calibrate(args) => calibrate::run(&root, args, console),
         Command::Compare(args) => compare::run(&root, &args),

@@ -474,6 +474,7 @@ fn answered(role: Role, text: &str) -> Observation {
         hello: None,
         device: Some(Device::Cpu),
         device_wanted: Device::Cpu,
+        gpu: None,
         vocab_size: Some(49_152),
         eos_ids: vec![49_000],
         special_ids: vec![49_000],

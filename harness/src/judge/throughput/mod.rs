@@ -211,7 +211,7 @@ pub fn looks(session: &SessionRuns, spec: &ThroughputSpec) -> Vec<(Look, Limit)>
 
 /// What to do next in a session.
 pub fn next(session: &SessionRuns, spec: &ThroughputSpec) -> Next {
-    rule::next(&looks(session, spec))
+    rule::next(&looks(session, spec), spec.max_runs)
 }
 
 /// Judges everything that was run at a throughput cell. Runs that were not by turns say nothing about speed.
@@ -434,6 +434,7 @@ mod tests {
             power: 0.95,
             max_memory_growth: 0.1,
             max_leak_bytes: 256 << 10,
+            max_runs: rule::MOST_RUNS,
             reference_runs: 0,
             min_decode_tok_s: None,
             min_prefill_tok_s: None,

@@ -154,8 +154,10 @@ pub fn runs_wanted(spread: f64, limit: &Limit) -> f64 {
 }
 
 /// What to do after these looks at all gated figures of a session. Every look is one more chance to be wrong, so there are
-/// few: after the pilot, at the number that the pilot asks for, and then at half as many again, up to the cap.
-pub fn next(looks: &[(Look, Limit)]) -> Next {
+/// few: after the pilot, at the number that the pilot asks for, and then at half as many again, up to `most_runs`, which a
+/// matrix may set below [`MOST_RUNS`] where time is dear: the rule then says "inconclusive" more often, and errs no more.
+pub fn next(looks: &[(Look, Limit)], most_runs: usize) -> Next {
+    let most_runs = most_runs.clamp(FEWEST_RUNS, MOST_RUNS);
     let runs = looks.iter().map(|(look, _)| look.runs).min().unwrap_or(0);
     if runs < PILOT_RUNS {
         return Next::RunTo(PILOT_RUNS);
@@ -163,15 +165,15 @@ pub fn next(looks: &[(Look, Limit)]) -> Next {
     let open = looks.iter().filter(|(look, _)| look.state == State::Open);
     let wanted = open.map(|(look, limit)| runs_wanted(look.spread, limit)).fold(0.0, f64::max);
     let all_decided = looks.iter().all(|(look, _)| look.state != State::Open);
-    if all_decided || runs >= MOST_RUNS {
+    if all_decided || runs >= most_runs {
         return Next::Stop;
     }
     if runs > PILOT_RUNS && wanted > HOPELESS * MOST_RUNS as f64 {
         return Next::Stop;
     }
     let more = if runs > PILOT_RUNS { runs + runs.div_ceil(2) } else { FEWEST_RUNS };
-    let target = (wanted.min(MOST_RUNS as f64).ceil() as usize).max(more).next_multiple_of(2);
-    Next::RunTo(target.min(MOST_RUNS))
+    let target = (wanted.min(most_runs as f64).ceil() as usize).max(more).next_multiple_of(2);
+    Next::RunTo(target.min(most_runs))
 }
 
 /// What the first session and, where it was red, a fresh one say.
@@ -247,8 +249,8 @@ mod tests {
 
     #[test]
     fn a_session_starts_with_a_pilot_and_ends_when_decided_or_at_the_cap() {
-        let step = |middle: f64, spread: f64, runs: usize| next(&[(looked(middle, spread, runs), FIVE)]);
-        assert_eq!(next(&[]), Next::RunTo(PILOT_RUNS));
+        let step = |middle: f64, spread: f64, runs: usize| next(&[(looked(middle, spread, runs), FIVE)], MOST_RUNS);
+        assert_eq!(next(&[], MOST_RUNS), Next::RunTo(PILOT_RUNS));
         assert_eq!(step(0.0, 0.01, 4), Next::RunTo(6));
         assert_eq!(step(0.0, 0.01, 6), Next::RunTo(8));
         assert_eq!(step(0.0, 0.01, 8), Next::Stop);
@@ -257,6 +259,9 @@ mod tests {
         assert!(wanted > 12 && wanted <= MOST_RUNS && wanted.is_multiple_of(2), "{wanted}");
         assert_eq!(step(0.0, 0.2, 32), Next::Stop);
         assert_eq!(step(0.0, 3.0, 8), Next::Stop);
+        // Where a matrix allows no more than the fewest.
+        let dear = |runs: usize| next(&[(looked(0.0, 0.05, runs), FIVE)], FEWEST_RUNS);
+        assert_eq!((dear(6), dear(8)), (Next::RunTo(8), Next::Stop));
     }
 
     #[test]
@@ -306,7 +311,7 @@ mod tests {
         ) {
             let limit = Limit { max_regression: limit, power: 0.9 };
             let (mut runs, mut looks) = (0, 0);
-            while let Next::RunTo(target) = next(&[(look(&a[..runs], &b[..runs], &limit), limit)]) {
+            while let Next::RunTo(target) = next(&[(look(&a[..runs], &b[..runs], &limit), limit)], MOST_RUNS) {
                 prop_assert!(target > runs && target <= MOST_RUNS && target.is_multiple_of(2));
                 runs = target;
                 looks += 1;

@@ -102,7 +102,7 @@ impl Machine {
         let (mut candidate, mut baseline) = (Vec::new(), Vec::new());
         let mut looked = look(&candidate, &baseline, &limit);
         loop {
-            let target = match (design, next(&[(looked, limit)])) {
+            let target = match (design, next(&[(looked, limit)], MOST_RUNS)) {
                 (Design::Fixed(runs), _) if candidate.len() < runs => runs,
                 (Design::Sequential, Next::RunTo(runs)) => runs,
                 _ => return looked,
