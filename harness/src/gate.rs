@@ -172,7 +172,9 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
     let folder = report::new_folder(request.reports, &started, &request.candidate.name)
         .map_err(|source| GateError::Report(Box::new(source)))?;
     let (engines, models) = match request.bundle {
-        Some(bundle) => carried(request, bundle, sink).map_err(|source| GateError::Bundle(Box::new(source)))?,
+        Some(bundle) => {
+            carried(request, bundle, sink).map_err(|source| GateError::Bundle(Box::new(source)))?
+        }
         None => made_here(request, sink)?,
     };
 
@@ -562,7 +564,8 @@ fn environment(bundle: Option<&Bundle>) -> BTreeMap<String, Value> {
         environment.insert("mlx_variables".to_owned(), json!(variables));
     }
     if bundle.is_some() {
-        let gpus: Vec<String> = conditions::read(conditions::Gpus::Read).gpus.into_values().map(|g| g.name).collect();
+        let gpus: Vec<String> =
+            conditions::read(conditions::Gpus::Read).gpus.into_values().map(|g| g.name).collect();
         environment.insert("gpus".to_owned(), json!(gpus));
     }
     environment

@@ -214,9 +214,10 @@ impl BundleError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Occupied { .. } => Some("name a folder that does not exist, or an older bundle".to_owned()),
-            Self::Manifest { .. } => {
-                Some("name the folder that `cargo xtask build --bundle` made, with the program inside it".to_owned())
-            }
+            Self::Manifest { .. } => Some(
+                "name the folder that `cargo xtask build --bundle` made, with the program inside it"
+                    .to_owned(),
+            ),
             Self::Platform { .. } => Some("make it on such a machine, a container will do".to_owned()),
             Self::NoRunner { .. } => {
                 Some("name a program built from `harness/runner`, and start it by hand to see".to_owned())
@@ -275,6 +276,7 @@ pub fn given_runner(
         dialect: hello.dialect,
         mlx: MlxSource::Wheel(hello.mlx_version),
         crates: BTreeMap::new(),
+        git: None,
     };
     Ok((spec, artifact))
 }
@@ -305,10 +307,8 @@ fn fill(request: &BundleRequest<'_>, staging: &Path, sink: &dyn EventSink) -> Re
     let lock = layout.provision().join("cuda.lock");
     let text = read(&lock)?;
     let entries = requirements(&text);
-    let target = Target {
-        python: request.python.to_owned(),
-        platforms: PLATFORMS.map(str::to_owned).to_vec(),
-    };
+    let target =
+        Target { python: request.python.to_owned(), platforms: PLATFORMS.map(str::to_owned).to_vec() };
 
     let mut libraries: BTreeMap<String, Value> = BTreeMap::new();
     for (spec, artifact) in request.builds {
@@ -408,12 +408,10 @@ fn unpack_library(
     let library = folder.join("mlx/lib/libmlx.so");
     record["library"] = json!("libmlx.so");
     record["library_sha256"] = json!(file_sha256(&library).map_err(StoreError::at("read", &library))?);
-    // What only a compile or a link would read.
-    for spare in ["mlx/share", "mlx/include/mlx"] {
-        let spare = folder.join(spare);
-        if spare.is_dir() {
-            fs::remove_dir_all(&spare).map_err(StoreError::at("clear away", &spare))?;
-        }
+    // What only a build would read. The headers stay: the library compiles kernels with them when it runs.
+    let spare = folder.join("mlx/share");
+    if spare.is_dir() {
+        fs::remove_dir_all(&spare).map_err(StoreError::at("clear away", &spare))?;
     }
     Ok(record)
 }
@@ -489,17 +487,17 @@ fn python_packages(
     staging: &Path,
 ) -> Result<BTreeMap<String, String>, BundleError> {
     let lock = read(&request.layout.provision().join("reference.lock"))?;
-    let entries: Vec<Requirement> = requirements(&lock)
-        .into_iter()
-        .filter(|entry| !NOT_CARRIED.contains(&entry.name.as_str()))
-        .collect();
+    let entries: Vec<Requirement> =
+        requirements(&lock).into_iter().filter(|entry| !NOT_CARRIED.contains(&entry.name.as_str())).collect();
     let text: String = entries.iter().map(|entry| entry.text.as_str()).collect();
     let mut carried = BTreeMap::new();
     let site = staging.join("python");
     for wheel in wheels(&text, target, request)? {
         archive::unpack_wheel(&wheel, &site)?;
         let name = wheel.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if let Some((name, version)) = name.split_once('-').and_then(|(n, rest)| Some((n, rest.split_once('-')?.0))) {
+        if let Some((name, version)) =
+            name.split_once('-').and_then(|(n, rest)| Some((n, rest.split_once('-')?.0)))
+        {
             carried.insert(name.to_owned(), version.to_owned());
         }
     }
@@ -577,7 +575,8 @@ fn make_executable(path: &Path) -> Result<(), StoreError> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(StoreError::at("make executable", path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+            .map_err(StoreError::at("make executable", path))?;
     }
     Ok(())
 }
@@ -647,8 +646,8 @@ impl Bundle {
     /// Where this machine has no Python for it.
     pub fn reference(&self) -> Result<(Artifact, String), BundleError> {
         let wanted = &self.manifest.python;
-        let program = python::find_minor(wanted)
-            .ok_or_else(|| BundleError::NoPython { wanted: wanted.clone() })?;
+        let program =
+            python::find_minor(wanted).ok_or_else(|| BundleError::NoPython { wanted: wanted.clone() })?;
         let engine = &self.manifest.reference;
         Ok((Artifact { program, ..self.placed(&engine.artifact) }, engine.mlx.clone()))
     }
@@ -701,7 +700,9 @@ impl Bundle {
         let placed = |text: &str| text.replace(HERE, &here);
         let mut env: BTreeMap<String, String> =
             artifact.env.iter().map(|(name, value)| (name.clone(), placed(value))).collect();
-        if let (Some(path), Some(inherited)) = (env.get_mut("LD_LIBRARY_PATH"), crate::tools::host::variable("LD_LIBRARY_PATH")) {
+        if let (Some(path), Some(inherited)) =
+            (env.get_mut("LD_LIBRARY_PATH"), crate::tools::host::variable("LD_LIBRARY_PATH"))
+        {
             path.push(':');
             path.push_str(&inherited);
         }
@@ -713,7 +714,6 @@ impl Bundle {
         }
     }
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -759,7 +759,8 @@ mod tests {
     fn a_folder_that_is_no_bundle_is_neither_used_nor_replaced() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(Bundle::open(dir.path()), Err(BundleError::Manifest { .. })));
-        fs::write(dir.path().join(MANIFEST), r#"{"schema": {"name": "regraft-bundle", "version": 99}}"#).unwrap();
+        fs::write(dir.path().join(MANIFEST), r#"{"schema": {"name": "regraft-bundle", "version": 99}}"#)
+            .unwrap();
         assert!(Bundle::open(dir.path()).unwrap_err().hint().unwrap().contains("build --bundle"));
     }
 

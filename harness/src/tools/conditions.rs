@@ -98,8 +98,10 @@ pub struct GpuUse {
 pub fn gpu_use(pid: u32) -> Option<GpuUse> {
     find_program("nvidia-smi")?;
     let query = |what: &str| ask("nvidia-smi", &[what, "--format=csv,noheader,nounits"]);
-    let (gpus, processes) =
-        (query("--query-gpu=name,memory.used")?, query("--query-compute-apps=pid,used_memory").unwrap_or_default());
+    let (gpus, processes) = (
+        query("--query-gpu=name,memory.used")?,
+        query("--query-compute-apps=pid,used_memory").unwrap_or_default(),
+    );
     gpu_use_of(pid, &gpus, &processes)
 }
 

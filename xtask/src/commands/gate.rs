@@ -37,7 +37,8 @@ pub(crate) fn run(
         Some(bundle) => (bundle.folder(), bundle.builds().to_vec()),
         None => (root, load_builds(root)?),
     };
-    let backends = bundle.as_ref().map_or_else(|| backends_of(OS).to_vec(), |bundle| bundle.backends().to_vec());
+    let backends =
+        bundle.as_ref().map_or_else(|| backends_of(OS).to_vec(), |bundle| bundle.backends().to_vec());
     let mut matrix = load_matrix(root, args.matrix.as_deref().unwrap_or(default_matrix), &builds)?;
     matrix.candidate =
         find_build(&builds, args.candidate.as_deref().unwrap_or(&matrix.candidate))?.name.clone();

@@ -249,7 +249,8 @@ mod tests {
 
     #[test]
     fn a_session_starts_with_a_pilot_and_ends_when_decided_or_at_the_cap() {
-        let step = |middle: f64, spread: f64, runs: usize| next(&[(looked(middle, spread, runs), FIVE)], MOST_RUNS);
+        let step =
+            |middle: f64, spread: f64, runs: usize| next(&[(looked(middle, spread, runs), FIVE)], MOST_RUNS);
         assert_eq!(next(&[], MOST_RUNS), Next::RunTo(PILOT_RUNS));
         assert_eq!(step(0.0, 0.01, 4), Next::RunTo(6));
         assert_eq!(step(0.0, 0.01, 6), Next::RunTo(8));
