@@ -437,6 +437,11 @@ fn run_cell(
         let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
         return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
     }
+    // Who measures speed on this machine must not find another model beside his, so correctness waits, too.
+    let _lock = throughput::only_model(sink).map_err(|source| GateError::Contest {
+        cell: cell.id.to_string(),
+        source: Box::new(source.into()),
+    })?;
     let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
     let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
 

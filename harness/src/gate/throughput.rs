@@ -88,6 +88,16 @@ pub fn hold(contest: &Contest<'_>, sink: &dyn EventSink) -> Result<CellObservati
     Ok(seen)
 }
 
+/// The machine-wide lock of whoever runs a model, for as long as the value lives.
+///
+/// # Errors
+/// Where the lock's file can be neither made nor locked.
+pub fn only_model(sink: &dyn EventSink) -> Result<FileLock, LockError> {
+    FileLock::acquire(&model_lock_path(), || {
+        sink.emit(Event::Note("waiting for another model on this machine to end".to_owned()));
+    })
+}
+
 /// Blocks until the rule has seen enough, and whether every run gave its figures.
 fn run_session(
     contest: &Contest<'_>,
@@ -146,8 +156,6 @@ fn conditions_at(contest: &Contest<'_>) -> Conditions {
 }
 
 fn locked<T>(sink: &dyn EventSink, work: impl FnOnce() -> T) -> Result<T, LockError> {
-    let _lock = FileLock::acquire(&model_lock_path(), || {
-        sink.emit(Event::Note("waiting for another model on this machine to end its measurement".to_owned()));
-    })?;
+    let _lock = only_model(sink)?;
     Ok(work())
 }
