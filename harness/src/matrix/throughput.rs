@@ -189,6 +189,16 @@ impl RunFigures {
     }
 }
 
+impl BlockRuns {
+    /// Joules that the machine spent around each run, load and warm-up included, or why that is unknown.
+    pub fn joules(&self) -> Vec<(Role, Result<f64, String>)> {
+        let around = [&self.before].into_iter().chain(&self.during).chain([&self.after]);
+        let readings: Vec<&Conditions> = around.collect();
+        let spent = readings.windows(2).map(|pair| pair[0].energy.joules_until(&pair[1].energy));
+        self.runs.iter().map(|run| run.role).zip(spent).collect()
+    }
+}
+
 impl SessionRuns {
     /// The runs of a role in blocks that count.
     pub fn of(&self, role: Role) -> impl Iterator<Item = &RunFigures> {
@@ -252,7 +262,10 @@ mod tests {
     use std::cell::Cell as Counter;
 
     use super::*;
-    use crate::engine::protocol::Device;
+    use crate::{
+        engine::protocol::Device,
+        tools::conditions::{Energy, EnergyCounter},
+    };
 
     fn observation(role: Role, exit: ProcessOutcome) -> Observation {
         let timed = Timed { ids: vec![1, 2, 3], ttft_s: 0.5, token_times_s: vec![0.1, 0.3], cpu_s: None };
@@ -300,6 +313,22 @@ mod tests {
         .unwrap();
         assert!(!outcome.whole);
         assert_eq!((outcome.block.runs.len(), outcome.observations.len()), (1, 2));
+    }
+
+    #[test]
+    fn every_run_has_its_energy() {
+        let joules = Counter::new(0);
+        let read = || {
+            let so_far = joules.get();
+            // The second run costs more than the first.
+            joules.set(so_far + if so_far == 0 { 2_000_000 } else { 5_000_000 });
+            let counter =
+                EnergyCounter { name: "p".into(), microjoules: so_far, most_microjoules: 100_000_000 };
+            Conditions { energy: Energy::Counters(vec![counter]), ..Conditions::default() }
+        };
+        let run = |role| Ok(observation(role, ProcessOutcome::Clean));
+        let outcome = run_block(&[Role::Candidate, Role::Baseline], run, read).unwrap();
+        assert_eq!(outcome.block.joules(), [(Role::Candidate, Ok(2.0)), (Role::Baseline, Ok(5.0))]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     markdown::{inline, sentence},
 };
 use crate::judge::throughput::{
-    MetricComparison,
+    EnergyOfRuns, MetricComparison,
     rule::{Limit, Look, Outcome},
 };
 
@@ -35,6 +35,14 @@ pub(super) fn section(out: &mut String, report: &Report) {
              not count.\n",
             growth[0], growth[1], judged.discarded_blocks
         );
+        let _ = match &judged.energy {
+            EnergyOfRuns::Joules { candidate, baseline } => writeln!(
+                text,
+                "A run costs {candidate:.1} J with the candidate and {baseline:.1} J with the baseline, by the processors' \
+                 counters; told only.\n"
+            ),
+            EnergyOfRuns::Unknown { reason } => writeln!(text, "Energy is unknown: {}.\n", inline(reason)),
+        };
     }
     out.push_str(&text);
 }

@@ -64,6 +64,64 @@ pub struct Conditions {
     /// NVIDIA's GPUs, by index.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<u32, Gpu>,
+    /// What the processors' energy counters say.
+    #[serde(default)]
+    pub energy: Energy,
+}
+
+/// A reading of energy counters, or why there is none: nobody takes the one for the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Energy {
+    /// One entry a counter, sorted by name.
+    Counters(Vec<EnergyCounter>),
+    /// Nothing could be read.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// One counter, which begins again at 0 where it is full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnergyCounter {
+    /// The system's name of what it counts.
+    pub name: String,
+    /// Microjoules so far.
+    pub microjoules: u64,
+    /// The most that it holds.
+    pub most_microjoules: u64,
+}
+
+impl Default for Energy {
+    fn default() -> Self {
+        Self::Unknown { reason: "it was not read".to_owned() }
+    }
+}
+
+impl Energy {
+    /// Joules from this reading to a later one, all counters together; a counter may have begun again once in between.
+    ///
+    /// # Errors
+    /// The reason, where either reading is none or they are of different counters.
+    pub fn joules_until(&self, later: &Self) -> Result<f64, String> {
+        let (Self::Counters(before), Self::Counters(after)) = (self, later) else {
+            let reason = |energy: &Self| match energy {
+                Self::Unknown { reason } => Some(reason.clone()),
+                Self::Counters(_) => None,
+            };
+            return Err(reason(self).or_else(|| reason(later)).unwrap_or_default());
+        };
+        if !before.iter().map(|c| &c.name).eq(after.iter().map(|c| &c.name)) {
+            return Err("the counters changed in between".to_owned());
+        }
+        let spent =
+            before.iter().zip(after).map(|(was, is)| match is.microjoules.checked_sub(was.microjoules) {
+                Some(spent) => spent,
+                None => was.most_microjoules.saturating_sub(was.microjoules) + is.microjoules,
+            });
+        Ok(spent.sum::<u64>() as f64 / 1e6)
+    }
 }
 
 /// One NVIDIA GPU.
@@ -150,6 +208,11 @@ pub fn read(gpus_wanted: Gpus) -> Conditions {
         )
     {
         conditions.gpus = gpus(&text);
+        // The processors' counters would say little of work on a GPU.
+        conditions.energy = Energy::Unknown {
+            reason: "nvidia-smi answers no question about energy, and power at an instant is no energy"
+                .to_owned(),
+        };
     }
     conditions
 }
@@ -234,6 +297,37 @@ fn linux(root: &Path) -> Conditions {
             if seen { "yes" } else { "not seen" }.to_owned()
         }),
         gpus: BTreeMap::new(),
+        energy: linux_energy(&root.join("sys/class/powercap")),
+    }
+}
+
+/// The kernel's counters of whole packages; those below them (`intel-rapl:0:1`) are part of one.
+fn linux_energy(zones: &Path) -> Energy {
+    let unknown = |reason: &str| Energy::Unknown { reason: reason.to_owned() };
+    let mut counters = Vec::new();
+    for zone in fs::read_dir(zones).into_iter().flatten().flatten() {
+        if zone.file_name().to_string_lossy().matches(':').count() != 1 {
+            continue;
+        }
+        let file = |name: &str| fs::read_to_string(zone.path().join(name));
+        let number = |name: &str| file(name).ok()?.trim().parse::<u64>().ok();
+        let Some((microjoules, most_microjoules)) = number("energy_uj").zip(number("max_energy_range_uj"))
+        else {
+            return unknown(
+                "the kernel's energy counters cannot be read; most kernels let only root read them",
+            );
+        };
+        let name = file("name").map_or_else(|_| String::new(), |name| name.trim().to_owned());
+        counters.push(EnergyCounter {
+            name: format!("{} {name}", zone.file_name().to_string_lossy()),
+            microjoules,
+            most_microjoules,
+        });
+    }
+    counters.sort_by(|a, b| a.name.cmp(&b.name));
+    match counters.is_empty() {
+        true => unknown("the kernel has no energy counter (nothing below /sys/class/powercap)"),
+        false => Energy::Counters(counters),
     }
 }
 
@@ -291,6 +385,7 @@ fn macos(ask: &dyn Fn(&str, &[&str]) -> Option<String>) -> Conditions {
         }),
         virtualised: sysctl("kern.hv_vmm_present")
             .map(|t| if t == "1" { "yes" } else { "not seen" }.to_owned()),
+        energy: Energy::Unknown { reason: "macOS tells energy to root only".to_owned() },
         ..Conditions::default()
     }
 }
@@ -345,6 +440,10 @@ mod tests {
             ("sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count", "3\n"),
             ("sys/class/power_supply/AC/type", "Mains\n"),
             ("sys/class/power_supply/AC/online", "0\n"),
+            ("sys/class/powercap/intel-rapl:0/name", "package-0\n"),
+            ("sys/class/powercap/intel-rapl:0/energy_uj", "900\n"),
+            ("sys/class/powercap/intel-rapl:0/max_energy_range_uj", "1000\n"),
+            ("sys/class/powercap/intel-rapl:0:0/energy_uj", "400\n"),
         ] {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -362,10 +461,37 @@ mod tests {
             power: Some("battery".into()),
             throttle_events: Some(5),
             virtualised: Some("yes".into()),
+            energy: counted("intel-rapl:0 package-0", 900),
             ..Conditions::default()
         };
         assert_eq!(linux(root.path()), expected);
-        assert_eq!(linux(&root.path().join("none")), Conditions::default());
+        let nothing = linux(&root.path().join("none"));
+        let Energy::Unknown { reason } = &nothing.energy else { panic!("{nothing:?}") };
+        assert!(reason.contains("no energy counter"), "{reason}");
+        assert_eq!(Conditions { energy: Energy::default(), ..nothing.clone() }, Conditions::default());
+        fs::remove_file(root.path().join("sys/class/powercap/intel-rapl:0/energy_uj")).unwrap();
+        let Energy::Unknown { reason } = linux(root.path()).energy else { panic!("it cannot be read") };
+        assert!(reason.contains("only root"), "{reason}");
+    }
+
+    fn counted(name: &str, microjoules: u64) -> Energy {
+        Energy::Counters(vec![EnergyCounter { name: name.to_owned(), microjoules, most_microjoules: 1000 }])
+    }
+
+    #[test]
+    fn energy_is_a_difference_of_counters_or_a_reason() {
+        assert_eq!(counted("a", 100).joules_until(&counted("a", 600)), Ok(0.000_5));
+        // It began again.
+        assert_eq!(counted("a", 900).joules_until(&counted("a", 50)), Ok(0.000_15));
+        assert_eq!(
+            counted("a", 1).joules_until(&counted("b", 2)),
+            Err("the counters changed in between".to_owned())
+        );
+        for (one, other) in [(Energy::default(), counted("a", 1)), (counted("a", 1), Energy::default())] {
+            assert_eq!(one.joules_until(&other), Err("it was not read".to_owned()));
+        }
+        // A reading of before there was this field.
+        assert_eq!(serde_json::from_str::<Conditions>("{}").unwrap(), Conditions::default());
     }
 
     #[test]
@@ -408,10 +534,11 @@ mod tests {
             power: Some("battery".into()),
             speed_limit: Some(87),
             virtualised: Some("not seen".into()),
+            energy: Energy::Unknown { reason: "macOS tells energy to root only".into() },
             ..Conditions::default()
         };
         assert_eq!(macos(&printed), expected);
-        assert_eq!(macos(&|_, _| None), Conditions::default());
+        assert_eq!(macos(&|_, _| None), Conditions { energy: expected.energy, ..Conditions::default() });
     }
 
     #[test]

@@ -122,6 +122,33 @@ pub struct ThroughputJudgement {
     pub discarded_blocks: usize,
     /// Growth of held memory a request, in bytes: candidate and baseline, medians over runs.
     pub growth_bytes: [f64; 2],
+    /// Energy, for the report.
+    #[serde(default)]
+    pub energy: EnergyOfRuns,
+}
+
+/// What a run of each build cost in energy, load and warm-up included.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnergyOfRuns {
+    /// Medians over runs.
+    Joules {
+        /// Of the candidate.
+        candidate: f64,
+        /// Of the baseline.
+        baseline: f64,
+    },
+    /// Nothing told it.
+    Unknown {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Default for EnergyOfRuns {
+    fn default() -> Self {
+        Self::Unknown { reason: "it was not recorded".to_owned() }
+    }
 }
 
 impl Metric {
@@ -265,9 +292,26 @@ pub(super) fn judge(cell: &Cell, spec: &ThroughputSpec, seen: &CellObservations)
             reason,
             discarded_blocks: discarded,
             growth_bytes: growth.map(|slopes| if slopes.is_empty() { 0.0 } else { median(&slopes) }),
+            energy: energy(runs),
         }),
         ..CellJudgement::empty()
     }
+}
+
+fn energy(runs: &ThroughputRuns) -> EnergyOfRuns {
+    let blocks = runs.sessions.iter().flat_map(|session| &session.blocks);
+    let (mut candidate, mut baseline) = (Vec::new(), Vec::new());
+    for (role, spent) in blocks.filter(|block| block.discarded.is_none()).flat_map(|block| block.joules()) {
+        match (role, spent) {
+            (_, Err(reason)) => return EnergyOfRuns::Unknown { reason },
+            (Role::Candidate, Ok(joules)) => candidate.push(joules),
+            (_, Ok(joules)) => baseline.push(joules),
+        }
+    }
+    if candidate.is_empty() || baseline.is_empty() {
+        return EnergyOfRuns::Unknown { reason: "no run counts".to_owned() };
+    }
+    EnergyOfRuns::Joules { candidate: median(&candidate), baseline: median(&baseline) }
 }
 
 fn look_at(metric: Metric, session: &SessionRuns, limit: &Limit) -> Look {
