@@ -73,6 +73,12 @@ pub(crate) enum Command {
     PatchReport(PatchReportArgs),
     /// Put two finished runs side by side; refused with exit code 4 where their machines or profiles differ.
     Compare(CompareArgs),
+    /// Tell at which nights a figure of speed or memory changed its level; advice only, no verdict looks at it.
+    History {
+        /// The folder of the reports [default: `reports` in the checkout].
+        #[arg(long, value_name = "DIR")]
+        report_dir: Option<PathBuf>,
+    },
 }
 
 /// Options of `gate` and `nightly`.

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Facts of a machine that a figure depends on. Its memory may differ by what a kernel keeps for itself.
-const MACHINE: [&str; 4] = ["os", "arch", "cpu", "threads"];
+pub(super) const MACHINE: [&str; 5] = ["os", "arch", "cpu", "threads", "gpus"];
 
 /// Memories that differ by less than this share are equal.
 const MEMORY_SHARE: f64 = 0.05;

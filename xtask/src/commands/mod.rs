@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod drop_fork;
 mod gate;
+mod history;
 mod judge;
 mod metallib;
 mod patch_report;
@@ -40,6 +41,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::Doctor { format } => doctor::run(&root, format),
         Command::Gate(args) => gate::run(&root, args, "smoke", console),
         Command::Nightly(args) => gate::run(&root, args, "nightly", console),
+        Command::History { report_dir } => history::run(&root, report_dir),
         Command::Judge(args) => judge::run(&root, &args),
         Command::Selftest(args) => selftest::run(&root, args, console),
         Command::Metallib(command) => metallib::run(&root, command),

@@ -164,6 +164,21 @@ pub fn theil_sen_slope(values: &[f64]) -> f64 {
     median(&slopes)
 }
 
+/// Where a series most likely changed its level, as the index of the first value of the new one, and the chance of a change
+/// as clear were there none: Pettitt's rank test with his approximation of p, which is on the safe side for few values
+/// (*A non-parametric approach to the change-point problem*, Applied Statistics 28, 1979). `None` for fewer than two.
+pub fn pettitt(values: &[f64]) -> Option<(usize, f64)> {
+    let n = values.len() as f64;
+    let (ranks, _) = doubled_ranks(values);
+    let mut sum = 0.0;
+    let statistics = (1..values.len()).map(|split| {
+        sum += ranks[split - 1] as f64;
+        (split, (sum - split as f64 * (n + 1.0)).abs())
+    });
+    let (at, most) = statistics.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((at, (2.0 * (-6.0 * most * most / (n.powi(3) + n.powi(2))).exp()).min(1.0)))
+}
+
 /// Twice the mid-rank of each value, and the sum of t³ − t over groups of t equal values.
 fn doubled_ranks(values: &[f64]) -> (Vec<usize>, f64) {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -277,5 +292,17 @@ mod tests {
             prop_assert!(near(shift.estimate, -back.estimate));
             prop_assert!(shift.lower == -back.upper || near(shift.lower, -back.upper));
         }
+    }
+
+    #[test]
+    fn a_change_of_level_is_found_where_it_is() {
+        let values: Vec<f64> = (0..16).map(|i| f64::from(i % 3) + if i < 6 { 0.0 } else { 9.0 }).collect();
+        let (at, p) = pettitt(&values).unwrap();
+        // K = 6 · 10, all of the one side below all of the other.
+        assert_eq!(at, 6);
+        assert!((p - 2.0 * (-6.0 * 3600.0 / (4096.0 + 256.0_f64)).exp()).abs() < 1e-12, "{p}");
+        let (_, p) = pettitt(&[1.0, 2.0, 1.0, 2.0, 1.0, 2.0]).unwrap();
+        assert!(p > 0.5, "{p}");
+        assert_eq!(pettitt(&[1.0]), None);
     }
 }
