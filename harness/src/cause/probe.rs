@@ -1,7 +1,11 @@
 //! Does a patch's feature still work, and does what is declared about a build without it hold? Commands run in the fork's
 //! files, cells in the gate; every result is recorded with its time and the commit that the fork sits on.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    time::Duration,
+};
 
 use super::trial::{TrialError, TrialRequest, build_of};
 use crate::{
@@ -174,6 +178,8 @@ fn in_gate(request: &TrialRequest<'_>, cell: &str, sink: &dyn EventSink) -> Resu
         reports: request.reports,
         generated_by: request.generated_by.clone(),
         command: request.command.clone(),
+        bundle: None,
+        candidate_env: BTreeMap::new(),
     };
     let gated = gate::run(&gate, sink)
         .map_err(|source| TrialError::Gate { build: build.name.clone(), source: Box::new(source) })?;

@@ -1,7 +1,11 @@
 //! What if a patch were gone? The stack without it and without what depends on it: rebased in memory, built where a build of
 //! `matrices/builds.toml` uses the fork, and gated. The outcome is recorded for the next report.
 
-use std::{collections::BTreeSet, error::Error, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    path::Path,
+};
 
 use super::probe;
 use crate::{
@@ -445,6 +449,8 @@ fn built_and_gated(
         reports: request.reports,
         generated_by: request.generated_by.clone(),
         command: request.command.clone(),
+        bundle: None,
+        candidate_env: BTreeMap::new(),
     };
     let gated = gate::run(&gate, sink)
         .map_err(|source| TrialError::Gate { build: trial.name.clone(), source: Box::new(source) })?;

@@ -1,6 +1,6 @@
 //! `calibrate`: how much noise do thresholds have to clear on this machine?
 
-use std::{env::consts::OS, fmt::Write as _, path::Path};
+use std::{collections::BTreeMap, env::consts::OS, fmt::Write as _, path::Path};
 
 use harness::{
     build::Layout,
@@ -35,6 +35,8 @@ pub(crate) fn run(root: &Path, args: CalibrateArgs, console: &Console) -> Result
             reports: &layout.work.join("calibrate"),
             generated_by: GENERATED_BY.to_owned(),
             command: "cargo xtask calibrate".to_owned(),
+            bundle: None,
+            candidate_env: BTreeMap::new(),
         },
         args.gates,
         console,
