@@ -257,7 +257,7 @@ pub fn given_runner(
         env: toolbox.engine_env(),
         provenance: Provenance { digest: String::new(), inputs: Value::Null, log: Value::Null },
     };
-    let options = SessionOptions { timeout: PATIENCE, stderr_log: None };
+    let options = SessionOptions { timeout: PATIENCE, stderr_log: None, memory_limit_bytes: None };
     let mut session = Session::start(&artifact, &options).map_err(|why| no_runner(why.to_string()))?;
     let hello = session.hello();
     let ended = session.finish();
