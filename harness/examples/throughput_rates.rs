@@ -12,7 +12,9 @@ const LIMIT: Limit = Limit { max_regression: 0.05, power: 0.95 };
 
 fn main() {
     let of = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(4_000);
-    println!("limit 5 %, level .01 one-sided (.005 beyond 12 runs), floor 2 %, red cells confirmed in a second session");
+    println!(
+        "limit 5 %, level .01 one-sided (.005 beyond 12 runs), floor 2 %, red cells confirmed in a second session"
+    );
     println!(
         "noise: log-normal, 4 % drift in a session, 3 % outliers of 5 to 20 %; {of} comparisons a row\n"
     );

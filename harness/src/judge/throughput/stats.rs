@@ -175,7 +175,8 @@ pub fn pettitt(values: &[f64]) -> Option<(usize, f64)> {
         sum += ranks[split - 1] as f64;
         (split, (sum - split as f64 * (n + 1.0)).abs())
     });
-    let (at, most) = statistics.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    // The earliest of equally clear ones.
+    let (at, most) = statistics.max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(&a.0)))?;
     Some((at, (2.0 * (-6.0 * most * most / (n.powi(3) + n.powi(2))).exp()).min(1.0)))
 }
 
