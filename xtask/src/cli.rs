@@ -556,13 +556,15 @@ mod tests {
           gate           Say whether a build may become the pin: build it, run models through it, compare it
                          with the pinned build and a reference
           build          Build what a `[[build]]` describes, and say what it is made of and where its
-                         program lies
+                         program lies; with --bundle, put it into a folder that runs on a bare GPU machine
           check-runner   Run the model runner's own lints and tests against a build's crates and MLX library
           nightly        `gate` with the matrix `nightly`
           judge          Judge a finished run again from what was seen in it, with its own thresholds or
                          those of a matrix
           selftest       Put faults into engines, checkpoints and texts, and say how many of them the gate
                          sees, and how often it is wrong
+          calibrate      Run gates of a build against itself and say how much noise thresholds have to clear
+                         on this machine; exit code 1 where one of them does not pass
           doctor         List every tool that Regraft uses, with version and place, and how to get what is
                          missing
           metallib       Look into Metal libraries (`mlx.metallib`), on any platform
@@ -576,6 +578,8 @@ mod tests {
                          with it
           compare        Put two finished runs side by side; refused with exit code 4 where their machines
                          or profiles differ
+          history        Tell at which nights a figure of speed or memory changed its level; advice only, no
+                         verdict looks at it
           help           Print this message or the help of the given subcommand(s)
 
         Options:
@@ -610,8 +614,12 @@ mod tests {
               --plan                List the cells and whether each would run; run nothing
               --mirror-root <DIR>   Read repositories from local mirrors below DIR (`owner+name/repo`,
                                     `owner+name` or `owner/name.git`) instead of fetching them
+              --fail-fast           Run nothing more after the first cell that fails; the report says what
+                                    was skipped
               --format <FORMAT>     What stdout holds [default: text] [possible values: text, json]
               --report-dir <DIR>    Where the run's folder is made [default: reports/ in the checkout]
+              --bundle <DIR>        Take engines, models and matrices from this bundle, and build nothing;
+                                    its script `run` says this
           -h, --help                Print help (see more with '--help')
         ");
     }
