@@ -262,7 +262,10 @@ fn in_turns(rounds: usize) {
         command.run_ok().expect("git does it").stdout
     };
     let work = scratch.path().join("work");
-    git(&repository, &["clone", "--quiet", "--local", "--branch", "clean", ".", &work.to_string_lossy()]);
+    git(
+        &repository,
+        &["clone", "--quiet", "--no-hardlinks", "--branch", "clean", ".", &work.to_string_lossy()],
+    );
     for branch in ["main", "base"] {
         git(&work, &["branch", "--quiet", branch, &format!("origin/{branch}")]);
     }

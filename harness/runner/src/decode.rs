@@ -201,14 +201,9 @@ mod tests {
             }
             let mut fed = prompt.to_vec();
             let mut last = prompt[prompt.len() - 1];
-            loop {
-                match choose(&row_after(last)) {
-                    Next::Feed(id) => {
-                        fed.push(id);
-                        last = id;
-                    }
-                    Next::Stop => break,
-                }
+            while let Next::Feed(id) = choose(&row_after(last)) {
+                fed.push(id);
+                last = id;
             }
             self.runs.push(fed);
             Ok(())

@@ -316,7 +316,7 @@ fn compute(product: &Product, stream: &Stream) -> Result<Computed, Exception> {
     let result = match *product {
         Product::QuantizedMatmul { group_size, bits, .. } => {
             let (group_size, bits) = (op::int(group_size), op::int(bits));
-            let (words, scales, biases) = ops::quantize(&array(1), group_size, bits, stream)?;
+            let (words, scales, biases) = ops::quantize(array(1), group_size, bits, stream)?;
             quantized = Some(op::Quantized {
                 words: {
                     let words = words.reshape(&[-1], stream)?.into_evaluated()?;
@@ -325,7 +325,7 @@ fn compute(product: &Product, stream: &Stream) -> Result<Computed, Exception> {
                 scales: on_host(&scales, stream)?,
                 biases: on_host(&biases, stream)?,
             });
-            ops::quantized_matmul(&array(0), &words, &scales, &biases, true, group_size, bits, stream)?
+            ops::quantized_matmul(array(0), &words, &scales, &biases, true, group_size, bits, stream)?
         }
         Product::Attention { head_dim, queries, .. } => {
             let scale = 1.0 / (head_dim as f32).sqrt();
@@ -338,7 +338,7 @@ fn compute(product: &Product, stream: &Stream) -> Result<Computed, Exception> {
             }
         }
         Product::Rope { offset, head_dim, base, .. } => {
-            fast::rope(&array(0), op::int(head_dim), false, base as f32, 1.0, op::int(offset), None, stream)?
+            fast::rope(array(0), op::int(head_dim), false, base as f32, 1.0, op::int(offset), None, stream)?
         }
         Product::Concatenate { .. } => {
             let pieces: Vec<Array> = (0..inputs.len()).map(array).collect();
