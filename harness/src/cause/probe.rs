@@ -1,18 +1,13 @@
 //! Does a patch's feature still work, and does what is declared about a build without it hold? Commands run in the fork's
 //! files, cells in the gate; every result is recorded with its time and the commit that the fork sits on.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use super::trial::{TrialError, TrialRequest, build_of};
 use crate::{
     config::fork::{Condition, Probe},
     event::{Event, EventSink},
     evidence::retirement::{Recorded, RecordedResult, declared, probe_key},
-    gate::{self, GateRequest},
     judge::Severity,
     matrix::{Disposition, Plan},
     rebase::{
@@ -158,7 +153,7 @@ fn run_in(files: &Path, words: &[String], log: &Path) -> Result<Outcome, Process
 
 /// Runs one cell of the matrix with the fork's build, against itself and the reference.
 fn in_gate(request: &TrialRequest<'_>, cell: &str, sink: &dyn EventSink) -> Result<Outcome, TrialError> {
-    let TrialRequest { layout, matrix, plan, spec, .. } = request;
+    let TrialRequest { matrix, plan, spec, .. } = request;
     let Some(build) = build_of(request.builds, matrix, &spec.name) else {
         let why = "no build of matrices/builds.toml uses the fork".to_owned();
         return Ok(Outcome { result: "inconclusive", why, report: None });
@@ -166,34 +161,17 @@ fn in_gate(request: &TrialRequest<'_>, cell: &str, sink: &dyn EventSink) -> Resu
     let Some(plan) = only(plan, cell) else {
         return Err(TrialError::NoCell { cell: cell.to_owned(), matrix: matrix.name.clone() });
     };
-    let mut matrix = (*matrix).clone();
-    (matrix.candidate, matrix.baseline) = (build.name.clone(), build.name.clone());
-    let gate = GateRequest {
-        layout,
-        matrix: &matrix,
-        plan: &plan,
-        candidate: build,
-        baseline: build,
-        on_failure: gate::OnFailure::GoOn,
-        reports: request.reports,
-        generated_by: request.generated_by.clone(),
-        command: request.command.clone(),
-        bundle: None,
-        candidate_env: BTreeMap::new(),
-    };
-    let gated = gate::run(&gate, sink)
-        .map_err(|source| TrialError::Gate { build: build.name.clone(), source: Box::new(source) })?;
-    let cell = gated.report.cells.iter().find(|report| report.id.as_str() == cell);
+    let (report, path) = request.gated(build, build, &plan, sink)?;
+    let cell = report.cells.iter().find(|found| found.id.as_str() == cell);
     let (result, why) = match cell {
         Some(cell) => {
             let error = cell.findings.iter().find(|finding| finding.severity == Severity::Error);
             let why = error.map_or(cell.reason.as_str(), |finding| finding.message.as_str());
             (result_of(cell.status), why.to_owned())
         }
-        None => ("inconclusive", gated.report.reason.clone()),
+        None => ("inconclusive", report.reason.clone()),
     };
-    let report = gated.written.summary.strip_prefix(request.root).unwrap_or(&gated.written.summary);
-    Ok(Outcome { result, why, report: Some(report.display().to_string()) })
+    Ok(Outcome { result, why, report: Some(path) })
 }
 
 fn result_of(status: CellStatus) -> &'static str {

@@ -64,6 +64,38 @@ pub struct TrialRequest<'a> {
     pub command: String,
 }
 
+impl TrialRequest<'_> {
+    /// Gates `candidate` against `baseline` on the cells of `plan`: the report, and where its summary lies, from the root.
+    pub(super) fn gated(
+        &self,
+        candidate: &BuildSpec,
+        baseline: &BuildSpec,
+        plan: &Plan,
+        sink: &dyn EventSink,
+    ) -> Result<(Report, String), TrialError> {
+        let mut matrix = self.matrix.clone();
+        (matrix.candidate, matrix.baseline) = (candidate.name.clone(), baseline.name.clone());
+        let gate = GateRequest {
+            layout: self.layout,
+            matrix: &matrix,
+            plan,
+            candidate,
+            baseline,
+            on_failure: gate::OnFailure::GoOn,
+            reports: self.reports,
+            generated_by: self.generated_by.clone(),
+            command: self.command.clone(),
+            bundle: None,
+            candidate_env: BTreeMap::new(),
+        };
+        let gated = gate::run(&gate, sink)
+            .map_err(|source| TrialError::Gate { build: candidate.name.clone(), source: Box::new(source) })?;
+        let summary = &gated.written.summary;
+        let path = summary.strip_prefix(self.root).unwrap_or(summary).display().to_string();
+        Ok((gated.report, path))
+    }
+}
+
 /// What a trial showed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
@@ -427,7 +459,7 @@ fn built_and_gated(
         Err(source @ BuildError::Patch { .. }) => {
             return Ok(Outcome::without_gate(TrialVerdict::DoesNotApply, chain(&source)));
         }
-        Err(BuildError::Compile { source, .. }) if !source.stderr_tail().contains("No space left") => {
+        Err(ref error @ BuildError::Compile { ref source, .. }) if !error.is_about_the_machine() => {
             let why = format!("`{}`: {}", build.name, compiler_words(source.stderr_tail()));
             sink.emit(Event::Note(format!("`{}` is not built: {source}", trial.name)));
             return Ok(Outcome::without_gate(TrialVerdict::DoesNotBuild, why));
@@ -436,34 +468,17 @@ fn built_and_gated(
             return Err(TrialError::Build { build: trial.name.clone(), source: Box::new(source) });
         }
     }
-    let mut matrix = request.matrix.clone();
-    (matrix.candidate, matrix.baseline) = (trial.name.clone(), build.name.clone());
     let plan = request.plan.clone().without_speed(benchmarks);
-    let gate = GateRequest {
-        layout: request.layout,
-        matrix: &matrix,
-        plan: &plan,
-        candidate: trial,
-        baseline: build,
-        on_failure: gate::OnFailure::GoOn,
-        reports: request.reports,
-        generated_by: request.generated_by.clone(),
-        command: request.command.clone(),
-        bundle: None,
-        candidate_env: BTreeMap::new(),
-    };
-    let gated = gate::run(&gate, sink)
-        .map_err(|source| TrialError::Gate { build: trial.name.clone(), source: Box::new(source) })?;
-    let path = gated.written.summary.strip_prefix(request.root).unwrap_or(&gated.written.summary);
+    let (report, path) = request.gated(trial, build, &plan, sink)?;
     Ok(Outcome {
-        verdict: match gated.report.verdict {
+        verdict: match report.verdict {
             Verdict::Pass => TrialVerdict::Passes,
             Verdict::Fail => TrialVerdict::Fails,
             Verdict::Inconclusive => TrialVerdict::Inconclusive,
         },
-        why: gate_words(&gated.report),
-        report: Some(path.display().to_string()),
-        figures: figures(&gated.report, benchmarks),
+        why: gate_words(&report),
+        figures: figures(&report, benchmarks),
+        report: Some(path),
     })
 }
 
