@@ -7,7 +7,9 @@ pub mod throughput;
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
+    panic,
     path::Path,
+    thread,
     time::Instant,
 };
 
@@ -445,9 +447,23 @@ fn run_cell(
     let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
     let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
 
-    let reference = one(Role::Reference, &engines.reference)?;
-    let baseline = one(Role::Baseline, &engines.baseline)?;
-    let candidate = one(Role::Candidate, &engines.candidate)?;
+    let (reference, baseline, candidate) = if cell.runs_side_by_side() {
+        thread::scope(|scope| {
+            let reference = scope.spawn(|| one(Role::Reference, &engines.reference));
+            let baseline = scope.spawn(|| one(Role::Baseline, &engines.baseline));
+            let candidate = one(Role::Candidate, &engines.candidate);
+            let joined = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+            };
+            Ok::<_, GateError>((joined(reference)?, joined(baseline)?, candidate?))
+        })?
+    } else {
+        (
+            one(Role::Reference, &engines.reference)?,
+            one(Role::Baseline, &engines.baseline)?,
+            one(Role::Candidate, &engines.candidate)?,
+        )
+    };
     let mut seen = CellObservations {
         claimed_mlx_versions: engines.claimed_mlx.clone(),
         candidate: Some(candidate),

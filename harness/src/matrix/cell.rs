@@ -208,4 +208,56 @@ impl Cell {
             _ => None,
         }
     }
+
+    /// Whether the engines of this cell may run at the same time: on a GPU with memory of its own, starting a process takes
+    /// longer than what a short cell computes. Speed, and prompts whose attention scores could fill the device, are
+    /// measured one after the other; so is everything where the device shares its memory and processor with us.
+    pub fn runs_side_by_side(&self) -> bool {
+        let small = match &self.probe {
+            Probe::Throughput(_) => false,
+            Probe::Op { product, .. } => match product {
+                Product::Repeat { rows, width, times } => rows * width * times <= SMALL_ELEMENTS,
+                Product::Concatenate { pieces, rows, width } => pieces * rows * width <= SMALL_ELEMENTS,
+                Product::QuantizedMatmul { .. } | Product::Attention { .. } | Product::Rope { .. } => true,
+            },
+            // Its pieces all have other shapes, and what MLX keeps of each for later fills a card.
+            Probe::Perplexity { .. } => false,
+            Probe::Logits { .. } | Probe::Greedy { .. } | Probe::Task { .. } => self.context <= SMALL_PROMPT,
+        };
+        self.backend == Backend::Cuda && small
+    }
+}
+
+/// Elements of a product, 1 GiB of f32, of which a GPU holds several.
+const SMALL_ELEMENTS: usize = 1 << 28;
+
+/// A prompt whose attention scores, 256 MiB a head in f32, a GPU holds for several engines. Beyond it MLX's own cache of freed
+/// buffers takes what there is: a prompt of 131,072 tokens in pieces had one process hold 139 GiB.
+const SMALL_PROMPT: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_small_work_on_a_gpu_of_its_own_runs_side_by_side() {
+        let logits = |chunk| Probe::Logits {
+            decode_steps: 2,
+            stretch: Some(Stretch { chunk, requests: 1, ..Stretch::default() }),
+        };
+        let repeat =
+            |rows| Probe::Op { product: Product::Repeat { rows, width: 64, times: 2 }, tolerance: 0.0 };
+        for (probe, context, backend, expected) in [
+            (logits(None), 4097, Backend::Cuda, true),
+            (logits(None), 40_960, Backend::Cuda, false),
+            (logits(Some(2048)), 131_072, Backend::Cuda, false),
+            (logits(None), 256, Backend::Cpu, false),
+            (logits(None), 256, Backend::Metal, false),
+            (repeat(33_000), 0, Backend::Cuda, true),
+            (repeat(16_800_000), 0, Backend::Cuda, false),
+        ] {
+            let cell = Cell::new("m", Precision::Source, context, "p", probe, backend);
+            assert_eq!(cell.runs_side_by_side(), expected, "{}", cell.id);
+        }
+    }
 }
