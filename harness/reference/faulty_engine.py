@@ -6,11 +6,16 @@ soundly. The kinds are those of `harness/src/engine/fault.rs`. Unlike the refere
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+# Packages that stand before those of the environment: another version of MLX.
+if os.environ.get("REGRAFT_PACKAGES_FIRST"):
+    sys.path.insert(0, os.environ["REGRAFT_PACKAGES_FIRST"])
 
 import mlx_lm_engine as reference  # noqa: E402 - it must come before anything that imports MLX.
 
@@ -125,8 +130,9 @@ class FaultyEngine(reference.Engine):
                     cache.max_size = max(1, cache.max_size + self.fault["delta"])
         wrapped = {"decode-offset", "cache-stale", "chunk-boundary", "keys-beyond"}
         if self.kind in wrapped:
-            caches[:] = [Layer(cache, caches) for cache in caches]
-        for layer in self.chosen(caches) if self.kind in wrapped else []:
+            # A layer that keeps a state instead of keys has nothing to wrap.
+            caches[:] = [Layer(c, caches) if hasattr(c, "update_and_fetch") else c for c in caches]
+        for layer in self.chosen([c for c in caches if isinstance(c, Layer)]) if self.kind in wrapped else []:
             if self.kind == "decode-offset":
                 layer.position_error = lambda: self.fault["delta"] if self.late(caches, "from_step") else 0
             elif self.kind == "keys-beyond":

@@ -7,14 +7,15 @@ use std::{
 };
 
 use toml::Spanned;
+use wildmatch::WildMatch;
 
 use super::{
     builds::{quoted, unique_name},
     near::suggestion,
     reader::{Document, Keys, Problems, Table},
     spec::{
-        Architecture, CellBlock, CellPattern, Known, KnownWeight, MatrixSpec, ModelSource, ModelSpec,
-        SyntheticSpec, Thresholds,
+        Architecture, CellBlock, CellPattern, Head, Known, KnownWeight, MatrixSpec, ModeKey, ModelSource,
+        ModelSpec, Quantization, SyntheticSpec, Thresholds,
     },
 };
 use crate::{
@@ -44,8 +45,18 @@ const PRECISIONS: &[(&str, Precision)] = &[("source", Precision::Source)];
 const BACKENDS: &[(&str, Backend)] =
     &[("cpu", Backend::Cpu), ("metal", Backend::Metal), ("cuda", Backend::Cuda)];
 const CLOCKS: &[(&str, Clock)] = &[("wall", Clock::Wall), ("cpu", Clock::Cpu)];
-const ARCHITECTURES: &[(&str, Architecture)] =
-    &[("llama", Architecture::Llama), ("qwen3", Architecture::Qwen3)];
+const ARCHITECTURES: &[(&str, Architecture)] = &[
+    ("llama", Architecture::Llama),
+    ("qwen3", Architecture::Qwen3),
+    ("gemma4", Architecture::Gemma4),
+    ("nemotron_h", Architecture::NemotronH),
+    ("qwen3_5_moe", Architecture::Qwen35Moe),
+];
+const HEADS: &[(&str, Head)] = &[("own", Head::Own), ("tied", Head::Tied)];
+const MODE_KEYS: &[(&str, ModeKey)] = &[("stated", ModeKey::Stated), ("omitted", ModeKey::Omitted)];
+/// What MLX's affine kernels take.
+const BITS: &[usize] = &[4, 8];
+const GROUP_SIZES: &[usize] = &[32, 64, 128];
 
 const ROOT: Keys = Keys::new(&[
     "baseline",
@@ -75,6 +86,11 @@ const SYNTHETIC: Keys = Keys::new(&[
     "weight-std",
     "max-positions",
     "shards",
+    "head",
+    "window",
+    "bits",
+    "group-size",
+    "mode-key",
 ]);
 const PACKAGE: Keys = Keys::new(&["package"]);
 const PROBE: Keys = Keys::new(&["name", "kind"]);
@@ -320,6 +336,15 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
         true => at_least_one(table, "shards").map(Spanned::into_inner),
         false => Some(1),
     };
+    let head = match table.has("head") {
+        true => table.required_word("head", HEADS).map(Spanned::into_inner),
+        false => Some(Head::Own),
+    };
+    let window = match table.has("window") {
+        true => at_least_one(table, "window").map(|window| Some(window.into_inner())),
+        false => Some(None),
+    };
+    let quantization = quantization(table);
     if let (Some(heads), Some(kv_heads)) = (&heads, &kv_heads)
         && heads.get_ref() % kv_heads.get_ref() != 0
     {
@@ -351,7 +376,36 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
         weight_std: weight_std?,
         max_positions: max_positions?.into_inner(),
         shards: shards?,
+        head: head?,
+        window: window?,
+        quantization: quantization?,
     })
+}
+
+/// `bits`, `group-size` and `mode-key`, all or none of them.
+fn quantization(table: &Table<'_, '_>) -> Option<Option<Quantization>> {
+    const KEYS: [&str; 3] = ["bits", "group-size", "mode-key"];
+    if !KEYS.iter().any(|key| table.has(key)) {
+        return Some(None);
+    }
+    let bits = one_of(table, "bits", BITS);
+    let group_size = one_of(table, "group-size", GROUP_SIZES);
+    let mode_key = table.required_word("mode-key", MODE_KEYS);
+    Some(Some(Quantization {
+        bits: u32::try_from(bits?).ok()?,
+        group_size: group_size?,
+        mode_key: mode_key?.into_inner(),
+    }))
+}
+
+fn one_of(table: &Table<'_, '_>, key: &str, known: &[usize]) -> Option<usize> {
+    let value = table.required::<usize>(key)?;
+    if known.contains(value.get_ref()) {
+        return Some(value.into_inner());
+    }
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    table.problem(value.span(), format!("`{key}` is one of {}", known.join(", ")));
+    None
 }
 
 fn probe(
@@ -502,7 +556,13 @@ fn product(kind: ProbeKind, table: &Table<'_, '_>) -> Option<Probe> {
 
 /// Something that is known of a build.
 fn known_fault(table: &Table<'_, '_>, builds: &[&str], cells: &BTreeSet<CellId>) -> Option<Known> {
-    let build = known_name(table, "build", "build", "builds", builds);
+    let build = table.required::<String>("build").filter(|pattern| {
+        let some = builds.iter().any(|name| WildMatch::new(pattern.get_ref()).matches(name));
+        if !some {
+            table.problem(pattern.span(), unknown("build", pattern.get_ref(), "builds", builds));
+        }
+        some
+    });
     let pattern = filled(table, "cells");
     if let Some(pattern) = &pattern
         && !cells.iter().any(|id| pattern_matches(pattern.get_ref(), id))
@@ -513,7 +573,7 @@ fn known_fault(table: &Table<'_, '_>, builds: &[&str], cells: &BTreeSet<CellId>)
     let why = filled(table, "why");
     let weight = table.required_word("weight", WEIGHTS);
     Some(Known {
-        build: build?,
+        build: build?.into_inner(),
         cells: pattern?.into_inner(),
         codes: codes?,
         why: why?.into_inner(),

@@ -3,6 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use wildmatch::WildMatch;
 
 use crate::{
     engine::protocol::Precision,
@@ -112,6 +114,64 @@ pub struct SyntheticSpec {
     /// How many files the weights lie in; more than one have an index.
     #[serde(default = "one_shard", skip_serializing_if = "is_one_shard")]
     pub shards: usize,
+    /// Where the logits come from.
+    #[serde(default, skip_serializing_if = "Head::is_own")]
+    pub head: Head,
+    /// How many positions a layer with a window sees, in the families that have such layers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+    /// How its matrices are stored; in single precision where this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<Quantization>,
+}
+
+/// Where the logits of a model come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Head {
+    /// A matrix of their own.
+    #[default]
+    Own,
+    /// The embeddings.
+    Tied,
+}
+
+impl Head {
+    fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
+/// Affine quantization in groups, as MLX stores it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantization {
+    /// Bits of a weight.
+    pub bits: u32,
+    /// Weights of a row that share a scale and a bias.
+    pub group_size: usize,
+    /// Whether the configuration names the mode.
+    pub mode_key: ModeKey,
+}
+
+/// Whether `quantization.mode` stands in `config.json`. Checkpoints from before MLX had other modes lack it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ModeKey {
+    /// `affine`.
+    Stated,
+    /// The key is not there.
+    Omitted,
+}
+
+impl Quantization {
+    /// The value of `quantization` in `config.json`.
+    pub fn config(&self) -> Value {
+        let mut config = json!({ "group_size": self.group_size, "bits": self.bits });
+        if self.mode_key == ModeKey::Stated {
+            config["mode"] = json!("affine");
+        }
+        config
+    }
 }
 
 fn one_shard() -> usize {
@@ -131,6 +191,26 @@ pub enum Architecture {
     Llama,
     /// `model_type = "qwen3"`: per-head RMS norms on queries and keys.
     Qwen3,
+    /// `model_type = "gemma4"`: windows in every other layer, an input of its own for each layer.
+    Gemma4,
+    /// `model_type = "nemotron_h"`: Mamba2, experts, attention without positions, a plain MLP.
+    NemotronH,
+    /// `model_type = "qwen3_5_moe"`: linear attention in every other layer, experts in all.
+    #[serde(rename = "qwen3-5-moe")]
+    Qwen35Moe,
+}
+
+impl Architecture {
+    /// Its `model_type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama => "llama",
+            Self::Qwen3 => "qwen3",
+            Self::Gemma4 => "gemma4",
+            Self::NemotronH => "nemotron_h",
+            Self::Qwen35Moe => "qwen3_5_moe",
+        }
+    }
 }
 
 /// One matrix file.
@@ -165,7 +245,7 @@ pub struct MatrixSpec {
 /// One `[[known]]` of a matrix: what a build is known to do at some cells. A gate that does not see it is blind there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// The build.
+    /// A pattern of build names: a bundle may carry a build under a shorter name.
     pub build: String,
     /// A pattern of cell names, as `--filter` takes it.
     pub cells: String,
@@ -175,6 +255,13 @@ pub struct Known {
     pub why: String,
     /// What it means for the cell.
     pub weight: KnownWeight,
+}
+
+impl Known {
+    /// Whether it is about a build of this name.
+    pub fn is_about(&self, build: &str) -> bool {
+        WildMatch::new(&self.build).matches(build)
+    }
 }
 
 /// What something known means for a cell.

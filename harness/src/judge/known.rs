@@ -1,38 +1,54 @@
 //! What is known to be wrong with a build. A gate that does not see a known fault where it must be is blind there, and says
 //! nothing about anybody; a known limit is told and does not count.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{BUILDS, CellObservations, Finding, Severity, Subject, role_name};
-use crate::config::spec::{Known, KnownWeight};
+use crate::{
+    config::spec::{Known, KnownWeight},
+    matrix::Observation,
+};
 
 /// The code of a known fault or limit that was not seen.
 pub const NOT_SEEN: &str = "known-fault-not-seen";
+
+/// The key in the evidence of an error that a stated limit turned into a warning.
+const LIMIT: &str = "known_limit";
+
+/// Whether this would be an error, had the matrix not stated it as a limit of the build.
+pub fn is_limit(finding: &Finding) -> bool {
+    finding.evidence[LIMIT] == json!(true)
+}
 
 /// Goes through what is known of the builds at this cell.
 pub fn apply(seen: &CellObservations, findings: &mut Vec<Finding>) {
     for role in BUILDS {
         let Some(observation) = seen.of(role) else { continue };
-        for known in seen.known.iter().filter(|known| known.build == observation.engine) {
+        for known in seen.known.iter().filter(|known| known.is_about(&observation.engine)) {
             let subject = Subject::from(role);
             let mut as_stated = false;
             for finding in findings.iter_mut().filter(|f| f.subject == subject) {
                 if finding.severity == Severity::Error && known.codes.contains(&finding.code) {
                     as_stated = true;
-                    finding.message.push_str(&format!("; this is known of `{}`: {}", known.build, known.why));
+                    finding
+                        .message
+                        .push_str(&format!("; this is known of `{}`: {}", observation.engine, known.why));
                     if known.weight == KnownWeight::Limit {
                         finding.severity = Severity::Warning;
+                        if let Value::Object(evidence) = &mut finding.evidence {
+                            evidence.insert(LIMIT.into(), true.into());
+                        }
                     }
                 }
             }
             if !as_stated {
-                findings.push(not_seen(known, role_name(role)));
+                findings.push(not_seen(known, observation));
             }
         }
     }
 }
 
-fn not_seen(known: &Known, role: &str) -> Finding {
+fn not_seen(known: &Known, observation: &Observation) -> Finding {
     // A limit that is gone is good news about the build; a fault that is not seen may be news about the gate.
     let (severity, what) = match known.weight {
         KnownWeight::Fault => (Severity::Error, "a known fault"),
@@ -43,9 +59,10 @@ fn not_seen(known: &Known, role: &str) -> Finding {
         subject: Subject::Harness,
         severity,
         message: format!(
-            "{what} of `{}`, the {role}, does not show here ({}): {}; either it is gone, and the matrix should no longer \
+            "{what} of `{}`, the {}, does not show here ({}): {}; either it is gone, and the matrix should no longer \
              state it, or this cell is blind",
-            known.build,
+            observation.engine,
+            role_name(observation.role),
             known.codes.join(" or "),
             known.why
         ),
@@ -89,10 +106,31 @@ mod tests {
     }
 
     #[test]
+    fn a_build_is_known_under_a_longer_name_too() {
+        let known = |build: &str| Known {
+            build: build.into(),
+            cells: "*".into(),
+            codes: Vec::new(),
+            why: String::new(),
+            weight: KnownWeight::Limit,
+        };
+        for (pattern, build, about) in [
+            ("*4e53c5e", "git-4e53c5e", true),
+            ("*4e53c5e", "4e53c5e", true),
+            ("*4e53c5e", "patched", false),
+            ("published", "published", true),
+            ("published", "published-2", false),
+        ] {
+            assert_eq!(known(pattern).is_about(build), about, "{pattern} {build}");
+        }
+    }
+
+    #[test]
     fn a_known_limit_weighs_nothing_and_is_still_told() {
         let found = judged(Fault::NoHistory, KnownWeight::Limit);
-        assert_eq!(found[0].severity, Severity::Warning);
+        assert_eq!((found[0].severity, is_limit(&found[0])), (Severity::Warning, true));
         let found = judged(Fault::None, KnownWeight::Limit);
+        assert!(!found.iter().any(is_limit));
         assert_eq!(found.iter().find(|f| f.code == NOT_SEEN).unwrap().severity, Severity::Warning);
     }
 }

@@ -259,6 +259,9 @@ mod tests {
             weight_std: 0.15,
             max_positions: 64,
             shards: 1,
+            head: crate::config::spec::Head::Own,
+            window: None,
+            quantization: None,
         });
         let source = |name: &str| match name {
             "real" => ModelSource::Package { package: "p".to_owned() },

@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use super::synthetic::{RMS_NORM_EPS, tensors};
-use crate::config::spec::{Architecture, SyntheticSpec};
+use super::{
+    quantize::{applies_to, dequantize, quantize},
+    synthetic::{RMS_NORM_EPS, tensors},
+};
+use crate::config::spec::{Architecture, Head, SyntheticSpec};
 
 /// A way in which an engine may go wrong.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,8 +41,18 @@ struct LayerCache {
 
 impl<'s> Forward<'s> {
     pub(crate) fn new(spec: &'s SyntheticSpec) -> Self {
-        let weights =
-            tensors(spec).into_iter().map(|tensor| (tensor.name.clone(), tensor.values())).collect();
+        let weights = tensors(spec)
+            .into_iter()
+            .map(|tensor| {
+                let values = match &spec.quantization {
+                    Some(how) if applies_to(&tensor, how) => {
+                        dequantize(&quantize(&tensor.values(), how), how)
+                    }
+                    _ => tensor.values(),
+                };
+                (tensor.name.clone(), values)
+            })
+            .collect();
         Self { spec, weights }
     }
 
@@ -63,7 +76,11 @@ impl<'s> Forward<'s> {
             };
             let hidden = self.step(id, position, theta, &mut caches);
             if decoding {
-                rows.push(matvec(self.weight("lm_head"), &rms_norm(&hidden, self.weight("model.norm"))));
+                let head = match self.spec.head {
+                    Head::Own => self.weight("lm_head"),
+                    Head::Tied => self.weight("model.embed_tokens"),
+                };
+                rows.push(matvec(head, &rms_norm(&hidden, self.weight("model.norm"))));
             }
         }
         rows

@@ -3,11 +3,14 @@
 
 pub mod convert;
 pub mod error;
+pub mod family;
 pub mod folder;
 #[cfg(test)]
 mod forward;
 pub mod gguf;
+mod layout;
 pub mod package;
+pub mod quantize;
 #[cfg(test)]
 mod sensitivity;
 pub mod synthetic;
@@ -187,9 +190,9 @@ impl<'a> Recipe<'a> {
 }
 
 fn write_synthetic(spec: &SyntheticSpec, folder: &Path) -> Result<(), ModelError> {
-    let tensors = synthetic::tensors(spec);
+    let tensors = quantize::stored(synthetic::tensors(spec), spec.quantization.as_ref());
     if spec.shards == 1 {
-        write_weights(tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)), folder)?;
+        write_weights(tensors.iter().map(|tensor| (tensor.name.clone(), tensor)), folder)?;
     } else {
         write_shards(&tensors, spec.shards, folder)?;
     }
@@ -208,23 +211,19 @@ fn write_conversion(made: &Conversion<'_>, folder: &Path) -> Result<(), ModelErr
 }
 
 /// Writes the weights into several files with an index.
-fn write_shards(
-    tensors: &[synthetic::SyntheticTensor],
-    shards: usize,
-    folder: &Path,
-) -> Result<(), ModelError> {
+fn write_shards(tensors: &[quantize::StoredTensor], shards: usize, folder: &Path) -> Result<(), ModelError> {
     let file = |shard: usize| format!("model-{:05}-of-{shards:05}.safetensors", shard + 1);
     // By turns, so that the tensors of a layer lie in different files.
     for shard in 0..shards {
         let own = tensors.iter().skip(shard).step_by(shards);
-        write_weights_as(&file(shard), own.map(|tensor| (tensor.name.clone(), tensor.clone())), folder)?;
+        write_weights_as(&file(shard), own.map(|tensor| (tensor.name.clone(), tensor)), folder)?;
     }
     let map: serde_json::Map<String, Value> = tensors
         .iter()
         .enumerate()
         .map(|(i, tensor)| (tensor.name.clone(), json!(file(i % shards))))
         .collect();
-    let bytes: usize = tensors.iter().map(safetensors::View::data_len).sum();
+    let bytes: usize = tensors.iter().map(|tensor| safetensors::View::data_len(&tensor)).sum();
     let index = json!({ "metadata": { "total_size": bytes }, "weight_map": map });
     write_json(folder, "model.safetensors.index.json", &index)
 }
@@ -255,9 +254,13 @@ fn write_json(folder: &Path, name: &str, value: &Value) -> Result<(), ModelError
 }
 
 fn synthetic_summary(spec: &SyntheticSpec) -> String {
+    let stored = spec
+        .quantization
+        .as_ref()
+        .map_or_else(String::new, |how| format!(", {} bits in groups of {}", how.bits, how.group_size));
     format!(
-        "random {:?} with seed {}: {} layers of {}, {} heads of {} ({} for keys and values), vocabulary {}",
-        spec.architecture,
+        "random {} with seed {}: {} layers of {}, {} heads of {} ({} for keys and values), vocabulary {}{stored}",
+        spec.architecture.name(),
         spec.seed,
         spec.layers,
         spec.hidden,
@@ -327,6 +330,9 @@ mod tests {
             weight_std: 0.15,
             max_positions: 64,
             shards: 1,
+            head: crate::config::spec::Head::Own,
+            window: None,
+            quantization: None,
         };
         ModelSpec { name: "tiny".to_owned(), source: ModelSource::Synthetic(spec) }
     }

@@ -47,6 +47,10 @@ fn every_synthetic_model_of_the_matrices_shows_every_fault() {
     for matrix in matrices() {
         for model in &matrix.models {
             let ModelSource::Synthetic(spec) = &model.source else { continue };
+            // What has no forward pass here is shown by mlx-lm itself: `harness/tests/families.rs`.
+            if !matches!(spec.architecture, Architecture::Llama | Architecture::Qwen3) {
+                continue;
+            }
             for (fault, divergence) in divergences(spec) {
                 assert!(
                     divergence > CLEARANCE * matrix.thresholds.mean_kl,
@@ -77,6 +81,9 @@ fn a_checkpoint_with_small_weights_is_blind() {
         weight_std: 0.02,
         max_positions: 128,
         shards: 1,
+        head: crate::config::spec::Head::Own,
+        window: None,
+        quantization: None,
     };
     let [(_, rope), (_, position), _] = divergences(&spec);
     assert!(rope < 1e-5 && position < 1e-5, "{rope:.2e} {position:.2e}");

@@ -1,5 +1,5 @@
-//! Random checkpoints from a seed: which tensors a shape has, and every weight of them as a pure function of the
-//! spec. Leaves folders and files to `folder` and `store`.
+//! Random checkpoints from a seed: every weight as a pure function of the spec. Leaves the tensors of each family to `layout`,
+//! folders and files to `folder`.
 //!
 //! Every weight is made from integers by one multiplication, one addition and one rounding, so that the bytes are
 //! the same on every platform.
@@ -14,7 +14,8 @@ use safetensors::{Dtype, View};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::config::spec::{Architecture, SyntheticSpec};
+use super::layout;
+use crate::config::spec::SyntheticSpec;
 
 /// Raised when equal specs start to give other bytes.
 pub const GENERATOR_VERSION: u32 = 1;
@@ -31,9 +32,6 @@ pub const EOS_TEXT: &str = "<|end|>";
 /// The text of the id that stands for unknown words.
 pub const UNKNOWN_TEXT: &str = "<|unknown|>";
 
-/// The standard deviation of norm weights around 1.
-const NORM_STD: f64 = 0.1;
-
 /// More weights than this are refused: 2^31, 8 GiB.
 const MAX_WEIGHTS: usize = 1 << 31;
 
@@ -47,7 +45,7 @@ const SYLLABLES: usize = SYLLABLE_STARTS.len() * SYLLABLE_ENDS.len();
 pub struct SyntheticTensor {
     /// The Hugging Face name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// `[rows, columns]`, or `[length]` for a norm.
+    /// `[rows, columns]` of a matrix, `[length]` of a norm.
     pub shape: Vec<usize>,
     mean: f64,
     std: f64,
@@ -55,6 +53,10 @@ pub struct SyntheticTensor {
 }
 
 impl SyntheticTensor {
+    pub(super) fn new(seed: u64, name: String, shape: &[usize], mean: f64, std: f64) -> Self {
+        Self { seed: tensor_seed(seed, &name), name, shape: shape.to_vec(), mean, std }
+    }
+
     /// The weights in row-major order.
     #[must_use]
     pub fn values(&self) -> Vec<f32> {
@@ -131,84 +133,33 @@ pub fn impossible(spec: &SyntheticSpec) -> Option<String> {
     if !(spec.weight_std.is_finite() && spec.weight_std > 0.0) {
         return Some(format!("weight_std is {}, and must be a finite number above 0", spec.weight_std));
     }
-    weight_count(spec)
-        .filter(|count| *count <= MAX_WEIGHTS)
-        .is_none()
-        .then(|| format!("it would have more than {MAX_WEIGHTS} weights"))
+    let rows = [spec.hidden, spec.intermediate, spec.heads.saturating_mul(spec.head_dim)];
+    if let Some(how) = &spec.quantization
+        && !rows.iter().all(|row| row.is_multiple_of(how.group_size))
+    {
+        return Some(format!(
+            "groups of {} do not divide hidden, intermediate and all heads",
+            how.group_size
+        ));
+    }
+    layout::impossible(spec).or_else(|| {
+        layout::weight_count(spec)
+            .filter(|count| *count <= MAX_WEIGHTS)
+            .is_none()
+            .then(|| format!("it would have more than {MAX_WEIGHTS} weights"))
+    })
 }
 
 /// Every tensor of the checkpoint, in the order of the layers. The spec must not be [`impossible`].
 #[must_use]
 pub fn tensors(spec: &SyntheticSpec) -> Vec<SyntheticTensor> {
-    let SyntheticSpec { hidden, intermediate, head_dim, vocab, .. } = *spec;
-    let (q, kv) = (spec.heads * head_dim, spec.kv_heads * head_dim);
-    let matrix = |name: String, rows: usize, columns: usize| SyntheticTensor {
-        seed: tensor_seed(spec.seed, &name),
-        name,
-        shape: vec![rows, columns],
-        mean: 0.0,
-        std: spec.weight_std,
-    };
-    let norm = |name: String, length: usize| SyntheticTensor {
-        seed: tensor_seed(spec.seed, &name),
-        name,
-        shape: vec![length],
-        mean: 1.0,
-        std: NORM_STD,
-    };
-
-    let mut all = vec![matrix("model.embed_tokens.weight".to_owned(), vocab, hidden)];
-    for layer in 0..spec.layers {
-        let named = |part: &str| format!("model.layers.{layer}.{part}.weight");
-        all.push(norm(named("input_layernorm"), hidden));
-        all.push(matrix(named("self_attn.q_proj"), q, hidden));
-        all.push(matrix(named("self_attn.k_proj"), kv, hidden));
-        all.push(matrix(named("self_attn.v_proj"), kv, hidden));
-        all.push(matrix(named("self_attn.o_proj"), hidden, q));
-        if spec.architecture == Architecture::Qwen3 {
-            all.push(norm(named("self_attn.q_norm"), head_dim));
-            all.push(norm(named("self_attn.k_norm"), head_dim));
-        }
-        all.push(norm(named("post_attention_layernorm"), hidden));
-        all.push(matrix(named("mlp.gate_proj"), intermediate, hidden));
-        all.push(matrix(named("mlp.up_proj"), intermediate, hidden));
-        all.push(matrix(named("mlp.down_proj"), hidden, intermediate));
-    }
-    all.push(norm("model.norm.weight".to_owned(), hidden));
-    // The head is never tied: a tied random head repeats one id for ever, in every engine, and hides faults.
-    all.push(matrix("lm_head.weight".to_owned(), vocab, hidden));
-    all
+    layout::tensors(spec)
 }
 
-/// `config.json`, with every key that safemlx-lm and mlx-lm insist on.
+/// `config.json`, with every key that an engine insists on.
 #[must_use]
 pub fn config(spec: &SyntheticSpec) -> Value {
-    let (class, model_type) = match spec.architecture {
-        Architecture::Llama => ("LlamaForCausalLM", "llama"),
-        Architecture::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
-    };
-    json!({
-        "architectures": [class],
-        "model_type": model_type,
-        "hidden_size": spec.hidden,
-        "intermediate_size": spec.intermediate,
-        "num_hidden_layers": spec.layers,
-        "num_attention_heads": spec.heads,
-        "num_key_value_heads": spec.kv_heads,
-        "head_dim": spec.head_dim,
-        "vocab_size": spec.vocab,
-        "max_position_embeddings": spec.max_positions,
-        "rms_norm_eps": RMS_NORM_EPS,
-        "rope_theta": spec.rope_theta,
-        "rope_scaling": null,
-        "tie_word_embeddings": false,
-        "attention_bias": false,
-        "mlp_bias": false,
-        "hidden_act": "silu",
-        "torch_dtype": "float32",
-        "bos_token_id": null,
-        "eos_token_id": EOS_ID,
-    })
+    layout::config(spec)
 }
 
 /// The text of an id: short made-up words, so that people can tell two outputs apart at a glance.
@@ -275,15 +226,6 @@ pub fn tokenizer_config(spec: &SyntheticSpec) -> Value {
     })
 }
 
-fn weight_count(spec: &SyntheticSpec) -> Option<usize> {
-    let q = spec.heads.checked_mul(spec.head_dim)?;
-    let kv = spec.kv_heads.checked_mul(spec.head_dim)?;
-    let attention = q.checked_add(kv)?.checked_mul(2)?.checked_mul(spec.hidden)?;
-    let mlp = spec.intermediate.checked_mul(3)?.checked_mul(spec.hidden)?;
-    let heads = spec.vocab.checked_mul(2)?.checked_mul(spec.hidden)?;
-    attention.checked_add(mlp)?.checked_mul(spec.layers)?.checked_add(heads)
-}
-
 // One stream a tensor, so that a tensor's weights do not depend on which tensors come before it.
 fn tensor_seed(seed: u64, name: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
@@ -298,6 +240,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::config::spec::{Architecture, Head, ModeKey, Quantization};
 
     fn tiny(architecture: Architecture) -> SyntheticSpec {
         SyntheticSpec {
@@ -314,6 +257,9 @@ mod tests {
             weight_std: 0.15,
             max_positions: 512,
             shards: 1,
+            head: Head::Own,
+            window: None,
+            quantization: None,
         }
     }
 
@@ -381,6 +327,7 @@ mod tests {
     #[test]
     fn impossible_shapes_are_named() {
         let spec = tiny(Architecture::Llama);
+        let groups_of_32 = Quantization { bits: 4, group_size: 32, mode_key: ModeKey::Stated };
         let cases = [
             (SyntheticSpec { kv_heads: 3, ..spec.clone() }, "kv_heads 3 does not divide heads 4"),
             (SyntheticSpec { head_dim: 7, ..spec.clone() }, "head_dim 7 is odd"),
@@ -388,6 +335,13 @@ mod tests {
             (SyntheticSpec { vocab: 2, ..spec.clone() }, "vocab is 2"),
             (SyntheticSpec { rope_theta: f64::NAN, ..spec.clone() }, "rope_theta is NaN"),
             (SyntheticSpec { weight_std: 0.0, ..spec.clone() }, "weight_std is 0"),
+            (
+                SyntheticSpec { quantization: Some(groups_of_32), ..spec.clone() },
+                "groups of 32 do not divide",
+            ),
+            (SyntheticSpec { window: Some(8), ..spec.clone() }, "llama has no sliding window here"),
+            (tiny(Architecture::Gemma4), "gemma4 needs a sliding window"),
+            (tiny(Architecture::NemotronH), "layers is 2, and must be a multiple of 4"),
             (
                 SyntheticSpec { hidden: 1 << 30, intermediate: 1 << 30, ..spec.clone() },
                 "more than 2147483648 weights",

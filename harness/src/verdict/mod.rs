@@ -12,7 +12,7 @@ use crate::{
     build::{Provenance, digest::digest_of},
     judge::{
         BUILDS, CellJudgement, CellObservations, Finding, ReferenceState, Sameness, Severity, Subject,
-        diagnosis, task, throughput::rule::Outcome as Speed,
+        diagnosis, known, task, throughput::rule::Outcome as Speed,
     },
     matrix::{Cell, CellId, ProcessOutcome, Role},
 };
@@ -420,12 +420,9 @@ fn status(
             Speed::Inconclusive => (CellStatus::Inconclusive, speed.reason.clone(), None),
         };
     }
-    // Without a measurement and without an error it did what the matrix states as its limit.
-    if candidate.measured.is_none()
-        && let Some(limit) = judgement
-            .findings
-            .iter()
-            .find(|f| f.subject == Subject::Candidate && f.severity == Severity::Warning)
+    // Neither right nor a reason to stay with a baseline that is no better: nothing was shown.
+    if let Some(limit) =
+        judgement.findings.iter().find(|f| f.subject == Subject::Candidate && known::is_limit(f))
     {
         return (CellStatus::Pass, format!("the limit that the matrix states: {}", limit.message), None);
     }

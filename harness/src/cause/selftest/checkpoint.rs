@@ -90,6 +90,9 @@ impl Variant {
             weight_std: 0.2,
             max_positions: 16_384,
             shards: 1,
+            head: crate::config::spec::Head::Own,
+            window: None,
+            quantization: None,
         };
         let mut checkpoint = Checkpoint {
             config: synthetic::config(&spec),
