@@ -146,6 +146,7 @@ impl Bench {
             device: loaded.as_ref().map(|loaded| loaded.device),
             device_wanted: Device::Cpu,
             gpu: None,
+            model_type: loaded.as_ref().map(|loaded| loaded.model_type.clone()),
             vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
             eos_ids,
             special_ids: folder.special.into_iter().collect(),

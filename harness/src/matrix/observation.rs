@@ -37,6 +37,9 @@ pub struct Observation {
     pub device: Option<Device>,
     /// The device that it was asked to use.
     pub device_wanted: Device,
+    /// The model type that it dispatched on, when the model loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_type: Option<String>,
     /// The number of logits in a row, when the model loaded.
     pub vocab_size: Option<usize>,
     /// Ids that the model's configuration marks as end of text.

@@ -434,6 +434,7 @@ fn run_session(
         hello,
         device: loaded.as_ref().map(|loaded| loaded.device),
         device_wanted,
+        model_type: loaded.as_ref().map(|loaded| loaded.model_type.clone()),
         vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
         eos_ids,
         special_ids: folder.special.into_iter().collect(),

@@ -278,6 +278,7 @@ mod tests {
             device: Some(Device::Cpu),
             device_wanted: Device::Cpu,
             gpu: None,
+            model_type: None,
             vocab_size: None,
             eos_ids: vec![],
             special_ids: vec![],

@@ -161,6 +161,7 @@ mod tests {
         let provenance =
             Provenance { digest: "ab".repeat(32), inputs: json!({ "profile": profile }), log: Value::Null };
         Report {
+            coverage: crate::report::Coverage::default(),
             long: crate::report::Long::default(),
             schema: Schema { name: "s".into(), version: 1 },
             generated_by: "regraft".into(),

@@ -3,6 +3,7 @@
 
 mod again;
 pub mod compare;
+pub mod coverage;
 pub mod history;
 pub mod long;
 pub(crate) mod markdown;
@@ -24,6 +25,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 pub use again::judge_again;
+pub use coverage::Coverage;
 pub use long::Long;
 pub use rebase::{finding_text, rebase_summary, word};
 pub use summary::summary;
@@ -123,6 +125,9 @@ pub struct Report {
     pub counts: BTreeMap<CellStatus, usize>,
     /// Every planned cell, in the plan's order.
     pub cells: Vec<CellReport>,
+    /// The architecture families that the run says something about.
+    #[serde(default, skip_serializing_if = "Coverage::is_empty")]
+    pub coverage: Coverage,
     /// What long prompts cost and how a text reads by position, where cells looked.
     #[serde(default, skip_serializing_if = "Long::is_empty")]
     pub long: Long,
@@ -278,6 +283,7 @@ impl Report {
             thresholds: input.thresholds,
             counts,
             long: Long::of(&reports),
+            coverage: Coverage::of(&reports),
             cells: reports,
             environment: input.environment,
             started: input.started,
@@ -545,6 +551,7 @@ fn headline(report: &Report) -> Vec<String> {
             lines.push(format!("the {who} `{name}` is broken for {model}: {} ({})", how(finding), cell.id));
         }
     }
+    lines.extend(report.coverage.sentence());
     lines.extend(speed_line(report));
     let only_same = report.cells.iter().filter(|c| c.basis == Some(Basis::Sameness)).count();
     if only_same > 0 {
