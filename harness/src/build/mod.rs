@@ -23,5 +23,5 @@ pub use artifact::{Artifact, Provenance};
 pub use clean::{CleanBuild, Twin, build_clean};
 pub use compile::{BuildError, build, check_recipe, check_runner};
 pub use layout::Layout;
-pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_wheel, package_file, provision};
+pub use provision::{MlxWheel, ProvisionError, Toolbox, mlx_binding, mlx_wheel, package_file, provision};
 pub use reference::{faulty_reference, reference_artifact};

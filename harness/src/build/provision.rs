@@ -234,6 +234,45 @@ pub fn mlx_wheel(
     .map(|(wheel, _)| wheel)
 }
 
+/// MLX's Python binding of `version` together with this platform's library of that version, in a folder that can stand before
+/// an environment's own packages. Linux only: elsewhere no lock names the binding.
+pub fn mlx_binding(
+    version: &str,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<PathBuf, ProvisionError> {
+    let wanted = [("mlx", "cuda.lock"), (MLX_PACKAGE, "wheels.lock")].map(|(package, lock)| {
+        let lock = layout.provision().join(lock);
+        locked(&lock, package, Some(version)).map(|requirement| (requirement, lock))
+    });
+    let wanted = wanted.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let identity: String = wanted.iter().map(|(requirement, _)| requirement.digest()).collect();
+    let digest = sha256_hex(format!("{identity}{}", toolbox.interpreter.version).as_bytes());
+    let home = layout.work.join("mlx-python");
+    let folder = home.join(format!("{version}-{}", &digest[..12]));
+    step(
+        sink,
+        format!("mlx {version} for Python"),
+        |made: &Made| made.word().to_owned(),
+        || {
+            if folder.is_dir() {
+                return Ok(Made::Reused);
+            }
+            let files = wanted
+                .iter()
+                .map(|(requirement, lock)| wheel_file(requirement, lock, layout, toolbox, sink))
+                .collect::<Result<Vec<_>, _>>()?;
+            let _lock = FileLock::acquire(&layout.work.join("provision.lock"), || waiting(sink))?;
+            store::clear_leftovers(&home)?;
+            store::folder_once::<ProvisionError>(&folder, |staging| {
+                files.iter().try_for_each(|(file, _, _)| Ok(archive::unpack_wheel(file, staging)?))
+            })
+        },
+    )?;
+    Ok(folder)
+}
+
 fn locked(lock: &Path, package: &str, version: Option<&str>) -> Result<Requirement, ProvisionError> {
     let text = read(lock)?;
     let entries = requirements(&text);

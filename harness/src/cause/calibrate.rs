@@ -1,6 +1,7 @@
 //! How far apart are two runs of one build, and how far is a sound build from the reference, on this machine? A gate of a
 //! build against itself, several times over: its rows give the noise that thresholds must clear, and whatever it does not
-//! pass is a false alarm.
+//! pass is a false alarm. Nothing is rebuilt for it: two clean builds of one recipe make the same program, byte for byte
+//! (`cargo xtask build --clean` compares them), so a rebuild would be the same file.
 
 use serde::Serialize;
 use thiserror::Error;
@@ -51,6 +52,8 @@ pub struct Calibration {
     pub build: String,
     /// The matrix whose cells were run.
     pub matrix: String,
+    /// SHA-256 of the build's program, in hexadecimal: candidate and baseline are this file.
+    pub program_sha256: String,
     /// How many gates of the build against itself were run.
     pub gates: usize,
     /// Those that did not pass, each with its reason.
@@ -115,6 +118,7 @@ pub fn run(
 ) -> Result<Calibration, CalibrateError> {
     let (mut itself, mut reference) = (Noise::default(), Noise::default());
     let mut false_alarms = Vec::new();
+    let mut program_sha256 = String::new();
     for number in 1..=gates {
         sink.emit(Event::Note(format!(
             "gate {number} of {gates}, {} against itself",
@@ -129,6 +133,9 @@ pub fn run(
                 false_alarms.push(format!("gate {number}, {}: {}", cell.id, cell.reason));
             }
         }
+        if let Some(provenance) = outcome.report.builds.get(&outcome.report.candidate) {
+            program_sha256 = provenance.log["program_sha256"].as_str().unwrap_or_default().to_owned();
+        }
         add(&cells, request.matrix.thresholds.margin, &mut itself, &mut reference);
     }
     if itself.rows + reference.rows == 0 {
@@ -138,6 +145,7 @@ pub fn run(
     Ok(Calibration {
         build: request.candidate.name.clone(),
         matrix: request.matrix.name.clone(),
+        program_sha256,
         gates,
         false_alarms,
         headroom: headroom(&given, &itself, &reference),

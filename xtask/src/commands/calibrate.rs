@@ -60,6 +60,10 @@ fn text(c: &Calibration) -> String {
         c.matrix,
         c.false_alarms.len()
     ));
+    line(format!(
+        "# both are the program {}; clean builds of one recipe make the same file",
+        c.program_sha256
+    ));
     for alarm in &c.false_alarms {
         line(format!("#   {}", alarm.replace(char::is_control, " ")));
     }

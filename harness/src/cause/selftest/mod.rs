@@ -129,6 +129,12 @@ const CHECKPOINTS: u64 = 4;
 /// Gates of a build against itself in a full run.
 const SAME_BUILD_GATES: u64 = 50;
 
+/// The version of MLX beside the reference's own, 0.31.2.
+const OTHER_MLX: &str = "0.32.0";
+
+/// The variable by which the faulty reference is told which packages come first.
+const PACKAGES_FIRST: &str = "REGRAFT_PACKAGES_FIRST";
+
 /// Measures the gate.
 ///
 /// # Errors
@@ -153,7 +159,10 @@ pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreC
     })?;
 
     let tried: Vec<Kind> = kinds().into_iter().filter(|k| wanted(k.name)).collect();
-    let changes: Vec<Change> = changes().into_iter().filter(|c| wanted(c.name)).collect();
+    let changes: Vec<Change> = changes()
+        .into_iter()
+        .filter(|c| wanted(c.name) && (cfg!(target_os = "linux") || !matches!(c.how, How::Mlx(_))))
+        .collect();
     if !tried.is_empty() || !changes.is_empty() || wanted("salad") {
         let toolbox = build::provision(request.layout, sink)
             .map_err(|source| SelftestError::Provision(Box::new(source)))?;
@@ -177,7 +186,17 @@ pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreC
             for change in &changes {
                 sink.emit(Event::StepStarted { step: change.name.to_owned() });
                 let begun = std::time::Instant::now();
-                let score = score_change(change, request, &mut lab, &engine, &log_dir)?;
+                let other = match change.how {
+                    How::Mlx(version) => {
+                        let folder = build::mlx_binding(version, request.layout, &toolbox, sink)
+                            .map_err(|source| SelftestError::Provision(Box::new(source)))?;
+                        let mut other = engine.clone();
+                        other.env.insert(PACKAGES_FIRST.to_owned(), folder.to_string_lossy().into_owned());
+                        other
+                    }
+                    _ => engine.clone(),
+                };
+                let score = score_change(change, request, &mut lab, other, &log_dir)?;
                 let outcome = format!("{} of {}", score.passed, score.of);
                 sink.emit(Event::StepFinished {
                     step: change.name.to_owned(),
@@ -209,10 +228,12 @@ pub fn run(request: &SelftestRequest<'_>, sink: &dyn EventSink) -> Result<ScoreC
         not_tried
             .insert("others".to_owned(), format!("only kinds with `{part}` in their name were asked for"));
     }
-    not_tried.insert(
-        "MLX 0.31.2 against 0.32.0".to_owned(),
-        "only one version of the Python binding is provisioned; a gate of two builds shows it".to_owned(),
-    );
+    if !cfg!(target_os = "linux") {
+        not_tried.insert(
+            "another-mlx".to_owned(),
+            "the other version of the Python binding is locked for Linux alone".to_owned(),
+        );
+    }
     let without = request.without.iter().map(ToString::to_string).collect();
     Ok(ScoreCard::new(scores, benign, not_tried, without))
 }
@@ -307,6 +328,8 @@ enum How {
     SameBuild,
     /// Another environment of the process: variables to set, and to take away.
     Environment(&'static [(&'static str, &'static str)], &'static [&'static str]),
+    /// Another version of MLX below the same engine.
+    Mlx(&'static str),
     /// Another way to compute, by the program that also does faults.
     Engine(fn() -> Fault),
 }
@@ -322,6 +345,7 @@ fn changes() -> Vec<Change> {
             How::Environment(&[("OPENBLAS_NUM_THREADS", "1"), ("OMP_NUM_THREADS", "1")], &[]),
         ),
         change("another-blas", How::Environment(&[], &["LD_PRELOAD"])),
+        change("another-mlx", How::Mlx(OTHER_MLX)),
         change("one-operation-a-buffer", How::Environment(&[("MLX_MAX_OPS_PER_BUFFER", "1")], &[])),
         change("chunks-of-7", How::Engine(|| Fault::ChunkBoundary { size: 7, lost: 0 })),
         change("chunks-of-128", How::Engine(|| Fault::ChunkBoundary { size: 128, lost: 0 })),
@@ -360,7 +384,7 @@ fn score_change(
     change: &Change,
     request: &SelftestRequest<'_>,
     lab: &mut Lab<'_>,
-    engine: &build::Artifact,
+    mut other: build::Artifact,
     log_dir: &std::path::Path,
 ) -> Result<BenignScore, SelftestError> {
     let (quick, many) = (request.extent == Extent::Quick, change.name == "same-build");
@@ -376,15 +400,14 @@ fn score_change(
         largest_relative_l2: None,
         first_alarm: None,
     };
-    let mut other = engine.clone();
     if let How::Environment(set, away) = &change.how {
         other.env.extend(set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         // An empty value preloads nothing.
         other.env.extend(away.iter().map(|k| ((*k).to_owned(), String::new())));
     }
     let options = lab::options(log_dir);
-    let mut bench =
-        matches!(change.how, How::Environment(..)).then(|| crate::matrix::Bench::new(&other, &options));
+    let mut bench = matches!(change.how, How::Environment(..) | How::Mlx(_))
+        .then(|| crate::matrix::Bench::new(&other, &options));
     // Seeds beyond those of the faults, so that thresholds are not fitted to them.
     for (variant, seed) in
         change.variants.iter().flat_map(|v| (101..=100 + seeds).map(move |seed| (*v, seed)))
@@ -396,7 +419,7 @@ fn score_change(
             .collect();
         let folder = match &change.how {
             How::Engine(fault) => lab.with_fault(variant, seed, &fault())?,
-            How::SameBuild | How::Environment(..) => lab.sound(variant, seed)?,
+            How::SameBuild | How::Environment(..) | How::Mlx(_) => lab.sound(variant, seed)?,
         };
         let outcome = match &mut bench {
             Some(bench) => lab.judge_with(bench, change.name, &cells, variant, seed, &folder)?,
@@ -475,6 +498,7 @@ fn answered(role: Role, text: &str) -> Observation {
         device: Some(Device::Cpu),
         device_wanted: Device::Cpu,
         gpu: None,
+        model_type: None,
         vocab_size: Some(49_152),
         eos_ids: vec![49_000],
         special_ids: vec![49_000],
