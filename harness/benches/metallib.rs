@@ -1,11 +1,14 @@
 //! Times the audit and the diff on libraries of the official ones' size: 15,147 kernels, 107 MB of bitcode.
 //! Targets on two cores: audit 0.25 s, diff 0.6 s.
+//!
+//! Official libraries are measured, too, where `REGRAFT_METALLIB` and `REGRAFT_METALLIB_NEWER` name two: opened, mapped and
+//! parsed anew each time, as the commands do.
 
-use std::hint::black_box;
+use std::{env, hint::black_box, path::Path};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use harness::build::metallib::{
-    Library,
+    Library, LibraryFile,
     audit::{Wanted, audit},
     diff::diff,
     parse::Version,
@@ -49,6 +52,25 @@ fn benches(c: &mut Criterion) {
             assert_eq!(diff(&from, &to).metadata_only, KERNELS);
         });
     });
+    let named = |name: &str| env::var_os(name).map(std::path::PathBuf::from);
+    if let (Some(old), Some(new)) = (named("REGRAFT_METALLIB"), named("REGRAFT_METALLIB_NEWER")) {
+        let open = |path: &Path| LibraryFile::open(path).expect("the library can be read");
+        group.bench_function("audit of an official library", |b| {
+            b.iter(|| {
+                let file = open(&old);
+                let parsed = file.parse().expect("the library is well-formed");
+                assert!(audit(&parsed, &Wanted::default()).passes());
+            });
+        });
+        group.bench_function("diff of official libraries", |b| {
+            b.iter(|| {
+                let (old, new) = (open(&old), open(&new));
+                let from = old.parse().expect("the library is well-formed");
+                let to = new.parse().expect("the library is well-formed");
+                black_box(diff(&from, &to));
+            });
+        });
+    }
     group.finish();
 }
 

@@ -199,11 +199,18 @@ impl Session {
 
     /// Shuts the engine down if it still lives and says how it ended. No process of its group is left.
     pub fn finish(mut self) -> ProcessOutcome {
+        let answered_all = self.over.is_none();
         self.ask(&Request::Shutdown, |response| match response {
             Response::Bye => Ok(()),
             other => Err(other),
         });
         self.child.close_stdin();
+        // Nothing but the leave-taking was left to say: what was measured stands, however the process went.
+        if answered_all
+            && let Some(ProcessOutcome::Crashed { code, signal, last_lines }) = self.over.take_if(is_crash)
+        {
+            return ProcessOutcome::AbortAtExit { code, signal, last_lines };
+        }
         match self.over.take() {
             None => {
                 let exit = self.child.wait(Instant::now() + EXIT_GRACE);
@@ -285,6 +292,10 @@ impl Session {
         self.child.end(TERM_GRACE);
         ProcessOutcome::TimedOut { after_s: self.timeout.as_secs_f64(), last_lines: self.child.last_lines() }
     }
+}
+
+fn is_crash(outcome: &mut ProcessOutcome) -> bool {
+    matches!(outcome, ProcessOutcome::Crashed { .. })
 }
 
 /// What it means that a process ended before it had answered, given its last lines and the sign by which the machine's
@@ -413,6 +424,15 @@ mod tests {
                 format!("{full} kill -ABRT $$"),
                 true,
                 ProcessOutcome::AbortAtExit { code: None, signal: Some(6), last_lines: vec![] },
+            ),
+            (
+                format!("{HELLO}{MEMORY}read l; echo driver shutting down >&2; kill -ABRT $$"),
+                true,
+                ProcessOutcome::AbortAtExit {
+                    code: None,
+                    signal: Some(6),
+                    last_lines: lines(&["driver shutting down"]),
+                },
             ),
             (
                 format!("{HELLO}read l; echo first >&2; echo second >&2; kill -SEGV $$"),

@@ -15,6 +15,9 @@ use crate::{
 /// As little in swap is the system's own tidying.
 const SWAPPED_BYTES: u64 = 64 << 20;
 
+/// So much of a process's last line is shown.
+const LAST_WORDS_CHARS: usize = 160;
+
 /// As many equal ids in a row are a fault (start value of the gating facts).
 pub const REPEATED_IDS: usize = 16;
 
@@ -45,6 +48,15 @@ fn ending(code: Option<i32>, signal: Option<i32>) -> String {
     }
 }
 
+/// What a process said last, behind a colon; nothing where it said nothing.
+fn last_words(last_lines: &[String]) -> String {
+    last_lines.iter().rfind(|line| !line.trim().is_empty()).map_or_else(String::new, |line| {
+        let line = line.trim();
+        let cut: String = line.chars().take(LAST_WORDS_CHARS).collect();
+        format!(": {cut}{}", if cut.len() < line.len() { "…" } else { "" })
+    })
+}
+
 /// A process that lay partly in swap has figures of time and memory that mean nothing, and a machine too small for it.
 fn swap(o: &Observation) -> Option<Finding> {
     let swapped = o.memory.as_ref()?.swapped_bytes.filter(|bytes| *bytes > SWAPPED_BYTES)?;
@@ -66,10 +78,14 @@ fn outcome(o: &Observation) -> Option<Finding> {
             format!("the {name} ended without an error and without what was asked of it"),
         ),
         ProcessOutcome::Clean => return None,
-        ProcessOutcome::AbortAtExit { code, signal, .. } if o.measured.is_some() => (
+        ProcessOutcome::AbortAtExit { code, signal, last_lines } if o.measured.is_some() => (
             "abort-at-exit",
             Severity::Warning,
-            format!("the {name} answered everything and then ended with {}", ending(*code, *signal)),
+            format!(
+                "the {name} answered everything and then ended with {}{}",
+                ending(*code, *signal),
+                last_words(last_lines)
+            ),
         ),
         ProcessOutcome::AbortAtExit { code, signal, .. } | ProcessOutcome::Crashed { code, signal, .. } => (
             "crashed",

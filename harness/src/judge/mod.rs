@@ -700,6 +700,24 @@ mod tests {
     }
 
     #[test]
+    fn an_abort_at_exit_is_told_with_its_last_words_and_the_good_answer_still_passes() {
+        let cell = task_cell("m", "capital");
+        let mut s = seen(&cell, SOUND, SOUND, SOUND);
+        s.candidate.as_mut().unwrap().exit = ProcessOutcome::AbortAtExit {
+            code: None,
+            signal: Some(6),
+            last_lines: vec!["cudaStreamSynchronize: driver shutting down".into(), String::new()],
+        };
+        let j = judged(&cell, &s);
+        assert_eq!(codes(&j, Role::Candidate, Severity::Warning), ["abort-at-exit"]);
+        assert_eq!(codes(&j, Role::Candidate, Severity::Error), Vec::<&str>::new());
+        assert_eq!(
+            j.findings[0].message,
+            "the candidate answered everything and then ended with signal 6: cudaStreamSynchronize: driver shutting down"
+        );
+    }
+
+    #[test]
     fn missing_rows_constant_rows_and_another_mlx_are_named() {
         let cell = logits_cell("m");
         let mut s = seen(&cell, SOUND, SOUND, SOUND);

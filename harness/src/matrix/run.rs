@@ -603,6 +603,22 @@ mod tests {
     }
 
     #[test]
+    fn an_abort_after_the_last_answer_costs_nothing_of_what_was_measured() {
+        // As on CUDA: everything is answered, and then a stream is waited for that the driver has taken down already.
+        let mut double = Double::new(&[HELLO, LOADED, GENERATED, MEMORY, BYE]);
+        double.artifact.args[1] +=
+            "echo 'cudaStreamSynchronize failed: driver shutting down' >&2; kill -ABRT $$";
+        let seen = double.observe(Probe::Greedy { max_tokens: 6 }, &crate::event::Silent);
+        let ProcessOutcome::AbortAtExit { code: None, signal: Some(6), last_lines } = &seen.exit else {
+            panic!("{:?}", seen.exit)
+        };
+        assert_eq!(last_lines[..], ["cudaStreamSynchronize failed: driver shutting down"]);
+        assert!(
+            matches!(&seen.measured, Some(Measured::Generation { generated, .. }) if generated.ids == [5])
+        );
+    }
+
+    #[test]
     fn a_task_cell_is_observed_with_the_models_own_template_and_stop_ids() {
         let tokens = r#""result":"tokens","ids":[8,9],"rendered":"<user>hi""#;
         let double = Double::new(&[HELLO, LOADED, tokens, GENERATED, MEMORY, BYE]);
