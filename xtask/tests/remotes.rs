@@ -306,3 +306,69 @@ fn a_rebased_fork_is_pushed_and_the_pins_follow_and_nothing_of_others_is_overwri
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(git(&fork, &["rev-parse", &format!("refs/regraft/backup/regraft/{head}")]).trim(), head);
 }
+
+#[test]
+fn what_depends_on_a_moved_pin_is_built_tested_and_measured_in_a_clone_of_it() {
+    let declared = "[[consumers]]\nkind = \"text\"\ncheckout = \"../user\"\nfiles = [\"pin\"]\n\
+        check = [\"sh build.sh\", \"test -f nothing\"]\n\
+        [[probes]]\nname = \"bench\"\ncheckout = \"../user\"\ncommand = \"sh bench.sh\"\n\
+        [probes.numbers]\ndecode_tok_s = 'decode ([0-9.]+) tok/s'\n";
+    let push = "[push]\nrepository = \"https://example.org/fork/name\"\nbranch = \"regraft\"\n";
+    let setting = Setting::new(&format!("{FORK}{BRANCH}{push}{declared}"));
+    let (fork, user) = (setting.remote("fork"), setting.folder.path().join("user"));
+    fs::create_dir_all(&user).unwrap();
+    git(&user, &["init", "-q", "-b", "main"]);
+    let old = git(&fork, &["rev-parse", "main"]);
+    // The build sees the new pin, and that it is in no place that a person works in.
+    let build = format!("test \"$(cat pin)\" != {} || exit 9\ntouch built\n", old.trim());
+    commit(
+        &user,
+        "pin",
+        &[
+            ("pin", &old),
+            ("build.sh", &build),
+            ("bench.sh", "test -f built || exit 3\necho decode 41.5 tok/s\n"),
+        ],
+    );
+    let output = setting.run(&["f", "--push", "--unvalidated", "--update-pins", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(1), "a failed check is a finding: {}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = &document["followed"]["checks"][0];
+    let moved = git(&user, &["rev-parse", "regraft/pins"]);
+    assert_eq!(
+        (checks["consumer"].as_str(), checks["commit"].as_str()),
+        (Some("../user"), Some(moved.trim()))
+    );
+    let told: Vec<(&str, &str)> = checks["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| (run["command"].as_str().unwrap(), run["result"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("sh build.sh", "pass"), ("test -f nothing", "fail"), ("sh bench.sh", "pass")]);
+    assert_eq!(checks["runs"][2]["probe"], "bench");
+    assert_eq!(checks["runs"][2]["numbers"]["decode_tok_s"], 41.5);
+    assert_eq!(git(&user, &["status", "--short"]), "", "nothing of it lands in the checkout");
+    let reports = fs::read_dir(setting.root().join("reports")).unwrap();
+    let report = reports.map(|entry| entry.unwrap().path()).find(|path| path.join("push.json").exists());
+    let report = report.unwrap();
+    let summary = fs::read_to_string(report.join("summary.md")).unwrap();
+    assert!(
+        summary.contains("## Checks of ../user\n") && summary.contains("test -f nothing: **FAIL**"),
+        "{summary}"
+    );
+    let kept = fs::read_dir(&report)
+        .unwrap()
+        .any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("checks-"));
+    assert!(kept, "the record lies beside the report");
+
+    let output = setting.run(&["f", "--update-pins", "--no-checks"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let output = setting.run(&["f", "--update-pins"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("FAIL    test -f nothing (exit status: 1") && told.contains("decode_tok_s 41.5"),
+        "{told}"
+    );
+}

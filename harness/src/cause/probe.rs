@@ -1,7 +1,7 @@
 //! Does a patch's feature still work, and does what is declared about a build without it hold? Commands run in the fork's
 //! files, cells in the gate; every result is recorded with its time and the commit that the fork sits on.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::collections::BTreeSet;
 
 use super::trial::{TrialError, TrialRequest, build_of};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     evidence::retirement::{Recorded, RecordedResult, declared, probe_key},
     judge::Severity,
     matrix::{Disposition, Plan},
+    pin::check::run_words,
     rebase::{
         replay::{Replayed, Step},
         sync::forecast_whole,
@@ -17,13 +18,9 @@ use crate::{
     tools::{
         archive, clock,
         git::{export, ids::TreeId, store::Store},
-        process::{Invocation, ProcessError},
     },
     verdict::CellStatus,
 };
-
-/// How long a declared command may take.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// One probe and what it showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,27 +124,12 @@ pub(super) fn in_files(
     std::fs::create_dir_all(&files).map_err(|error| failed(error.into()))?;
     sink.emit(Event::Note(format!("running `{command}` in the files of {}", request.spec.name)));
     let log = request.layout.log(&format!("probe-{}", request.spec.name));
-    run_in(&files, words, &log).map_err(|source| TrialError::Command { command, source: Box::new(source) })
-}
-
-fn run_in(files: &Path, words: &[String], log: &Path) -> Result<Outcome, ProcessError> {
-    let Some((program, args)) = words.split_first() else {
-        return Ok(Outcome { result: "fail", why: "the command is empty".to_owned(), report: None });
-    };
-    let invocation = Invocation::new(program).args(args).cwd(files).log(log).timeout(COMMAND_TIMEOUT);
-    match invocation.run() {
-        Ok(done) if done.status.success() => {
-            Ok(Outcome { result: "pass", why: format!("{:.1} s", done.took.as_secs_f64()), report: None })
+    let ended = run_words(words, &files, &[], &log);
+    match ended.could_not_start {
+        Some(source) => Err(TrialError::Command { command, source }),
+        None => {
+            Ok(Outcome { result: if ended.passed { "pass" } else { "fail" }, why: ended.why, report: None })
         }
-        Ok(done) => {
-            let last = done.stderr_tail.lines().rev().find(|line| !line.trim().is_empty());
-            let why = format!("{}: {}", done.status, last.unwrap_or("nothing on stderr").trim());
-            Ok(Outcome { result: "fail", why, report: None })
-        }
-        Err(ProcessError::TimedOut { timeout, .. }) => {
-            Ok(Outcome { result: "fail", why: format!("ended after {} s", timeout.as_secs()), report: None })
-        }
-        Err(source) => Err(source),
     }
 }
 
@@ -199,19 +181,6 @@ mod tests {
 
     fn words(line: &str) -> Vec<String> {
         line.split(' ').map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn a_command_passes_fails_or_cannot_be_started() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("log");
-        std::fs::write(dir.path().join("here"), "").unwrap();
-        let run = |line: &str| run_in(dir.path(), &words(line), &log);
-        assert_eq!(run("test -f here").unwrap().result, "pass");
-        let failed = run("ls no-such-file").unwrap();
-        assert_eq!(failed.result, "fail");
-        assert!(failed.why.contains("no-such-file"), "{}", failed.why);
-        assert!(run("regraft-no-such-program").is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
+    check::{CheckError, CheckResult, Declared, HomeChecks, check_home},
     plan::Weight,
     proof::{Candidate, Validation, ValidationRecord, find_proof},
     push::{PushError, Pushed, push, push_plan},
@@ -33,6 +34,8 @@ pub struct FollowRequest<'a> {
     pub push: Pushing,
     /// Whether pins are moved.
     pub pins: Pins,
+    /// Whether what depends on a moved pin is built and tested.
+    pub checks: Checks,
     /// Where repositories are read from.
     pub source: Source,
     /// The folder of the gates' reports.
@@ -59,13 +62,25 @@ pub enum Pins {
     Move,
 }
 
+/// Whether the commands of `[[consumers]] check` and `[[probes]]` are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checks {
+    /// They are not.
+    Leave,
+    /// In a clone of each consumer, once its pins have moved.
+    Run,
+}
+
 /// What was done.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Followed {
     /// For each fork, in the order in which they were worked on.
     pub forks: Vec<FollowedFork>,
     /// The consumers that are no forks.
     pub consumers: Vec<HomeUpdate>,
+    /// What the consumers' own commands showed, for those that declare any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<HomeChecks>,
 }
 
 /// What was done for one fork.
@@ -118,6 +133,15 @@ pub enum FollowError {
         #[source]
         source: Box<UpdateError>,
     },
+    /// The checks.
+    #[error("cannot check {consumer}")]
+    Checks {
+        /// Which consumer.
+        consumer: String,
+        /// Why.
+        #[source]
+        source: CheckError,
+    },
     /// A result cannot be read.
     #[error(transparent)]
     Outcome(#[from] OutcomeError),
@@ -145,6 +169,7 @@ impl FollowError {
             }
             Self::Push { source, .. } => source.hint(),
             Self::Pins { source, .. } => source.hint(),
+            Self::Checks { source, .. } => source.hint(),
             Self::Outcome(error) => error.hint(),
             Self::Store(error) => error.hint(),
             Self::Record { .. } => None,
@@ -157,7 +182,7 @@ impl FollowError {
             Self::NoResult(_) | Self::NoTarget(_) => true,
             Self::Push { source, .. } => source.is_refusal(),
             Self::Pins { source, .. } => source.is_refusal(),
-            Self::Outcome(_) | Self::Store(_) | Self::Record { .. } => false,
+            Self::Checks { .. } | Self::Outcome(_) | Self::Store(_) | Self::Record { .. } => false,
         }
     }
 }
@@ -187,6 +212,7 @@ pub fn follow(
 ) -> Result<Followed, FollowError> {
     let mut followed = Followed::default();
     let mut planned: Vec<Planned> = Vec::new();
+    let mut homes: Vec<(ConsumerHome, HomeUpdate)> = Vec::new();
     for spec in specs {
         let result = SyncResult::load(root, &spec.name)?;
         let result = result.ok_or_else(|| FollowError::NoResult(spec.name.clone()))?;
@@ -205,6 +231,7 @@ pub fn follow(
             }
             record(root, &fork.result, "pins.json", &update)?;
             summarize(root, &fork.result, &pins_section(&update))?;
+            homes.push((home, update.clone()));
             done.pins = Some(update);
         }
         if request.push != Pushing::No {
@@ -239,17 +266,52 @@ pub fn follow(
                     summarize(root, &fork.result, &pins_section(&update))?;
                 }
             }
+            homes.push((home, update.clone()));
             followed.consumers.push(update);
+        }
+    }
+    if request.checks == Checks::Run {
+        for (home, update) in &homes {
+            followed.checks.extend(checked(root, home, update, &planned, request, events)?);
         }
     }
     Ok(followed)
 }
 
+/// Runs what is declared about one home, and writes down what it showed beside the reports of the forks that declare it.
+fn checked(
+    root: &Path,
+    home: &ConsumerHome,
+    update: &HomeUpdate,
+    planned: &[Planned],
+    request: &FollowRequest<'_>,
+    events: &dyn EventSink,
+) -> Result<Option<HomeChecks>, FollowError> {
+    let declared = Declared::of(home, planned);
+    if declared.is_empty() {
+        return Ok(None);
+    }
+    let name = file_name(home);
+    events.emit(Event::StepStarted { step: format!("checks of {}", update.consumer) });
+    let logs = root.join("target/regraft/checks").join(&name);
+    let checks = check_home(&declared, update, planned, &request.source, &logs, events)
+        .map_err(|source| FollowError::Checks { consumer: update.consumer.clone(), source })?;
+    for fork in planned {
+        let probes = fork.spec.probes.iter().any(|probe| probe.home == *home);
+        if probes || fork.spec.consumers.iter().any(|consumer| consumer.home == *home) {
+            record(root, &fork.result, &format!("checks-{name}.json"), &checks)?;
+            summarize(root, &fork.result, &checks_section(&checks))?;
+        }
+    }
+    Ok(Some(checks))
+}
+
 impl Followed {
-    /// Whether every pin that was asked for moved or stood right already.
+    /// Whether every pin that was asked for moved or stood right already, and what depends on it still passes its checks.
     pub fn is_whole(&self) -> bool {
         let of_forks = self.forks.iter().filter_map(|fork| fork.pins.as_ref());
         of_forks.chain(&self.consumers).all(HomeUpdate::is_whole)
+            && self.checks.iter().all(HomeChecks::all_pass)
     }
 }
 
@@ -378,6 +440,22 @@ fn pins_section(update: &HomeUpdate) -> Section {
         lines.extend(pin.findings.iter().map(|finding| inline(&finding.message)));
     }
     Section { heading: format!("Pins in {}", update.consumer.replace('\n', " ")), lines }
+}
+
+fn checks_section(checks: &HomeChecks) -> Section {
+    let lines = checks.runs.iter().map(|run| {
+        let state = match run.result {
+            CheckResult::Pass => "pass",
+            CheckResult::Fail => "**FAIL**",
+            CheckResult::Skipped => "skipped",
+        };
+        let name = run.probe.as_ref().map_or_else(String::new, |probe| format!("probe {}: ", inline(probe)));
+        let numbers: String =
+            run.numbers.iter().map(|(name, figure)| format!("; {} {figure}", inline(name))).collect();
+        format!("{name}{}: {state} ({}){numbers}", inline(&run.command), inline(&run.why))
+    });
+    let heading = format!("Checks of {}", checks.consumer.replace('\n', " "));
+    Section { heading, lines: lines.collect() }
 }
 
 /// A consumer's name as part of a file name.

@@ -420,13 +420,9 @@ fn pin_of(fork: &Planned, names: Named) -> (NewPin, OldPin) {
         };
         return (pin, OldPin { commit: base.commit, tag: base.tag.clone() });
     }
-    let of_stack = match &spec.stack {
-        StackSpec::Branch { repository, .. } => Some(repository),
-        StackSpec::Vendored(copy) => Some(&copy.repository),
-        StackSpec::Folder { .. } | StackSpec::CrateQueue(_) => None,
-    };
-    let repository = spec.push.as_ref().map(|push| &push.repository).or(of_stack);
-    let repository = repository.unwrap_or(&spec.upstream.repository).clone();
+    let pushed_to = spec.push.as_ref().map(|push| push.repository.as_str());
+    let repository = pushed_to.or_else(|| spec.stack.repository());
+    let repository = repository.unwrap_or(&spec.upstream.repository).to_owned();
     let pin = NewPin { repository, commit: *head, tag: None, version: None };
     (pin, OldPin { commit: result.old_head.unwrap_or(result.base.commit), tag: None })
 }

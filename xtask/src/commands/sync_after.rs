@@ -7,9 +7,10 @@ use harness::{
     event::EventSink,
     fork::open::Source,
     pin::{
+        check::{CheckResult, HomeChecks},
         follow::{
-            FollowError, FollowRequest, Followed, FollowedFork, Pins, PushRecord, Pushing, check_targets,
-            follow,
+            Checks, FollowError, FollowRequest, Followed, FollowedFork, Pins, PushRecord, Pushing,
+            check_targets, follow,
         },
         plan::Weight,
         proof::ValidationRecord,
@@ -48,7 +49,8 @@ pub(super) fn run(
     let pins = if args.update_pins { Pins::Move } else { Pins::Leave };
     let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports"));
-    let request = FollowRequest { push, pins, source, reports: &reports };
+    let checks = if args.no_checks { Checks::Leave } else { Checks::Run };
+    let request = FollowRequest { push, pins, checks, source, reports: &reports };
     follow(root, specs, &request, events).map(Some).map_err(failure)
 }
 
@@ -70,6 +72,7 @@ pub(super) fn text(root: &Path, args: &SyncUpstreamArgs, specs: &[ForkSpec], fol
         }
     }
     followed.consumers.iter().for_each(|update| home(&mut text, root, update));
+    followed.checks.iter().for_each(|of_home| checks(&mut text, root, of_home));
     if args.update_pins && specs.iter().all(|spec| spec.consumers.is_empty()) {
         line(&mut text, "pins: no consumers in fork.toml");
     }
@@ -112,6 +115,27 @@ fn home(text: &mut String, root: &Path, update: &HomeUpdate) {
         long(text, &format!("  in {}", printable(&place.display().to_string())));
     }
     update.pins.iter().for_each(|update| pin(text, update));
+}
+
+fn checks(text: &mut String, root: &Path, checks: &HomeChecks) {
+    line(text, &format!("checks of {} at {}:", printable(&checks.consumer), checks.commit.short()));
+    for run in &checks.runs {
+        let state = match run.result {
+            CheckResult::Pass => "pass",
+            CheckResult::Fail => "FAIL",
+            CheckResult::Skipped => "skipped",
+        };
+        let what =
+            run.probe.as_ref().map_or_else(String::new, |probe| format!("probe {}: ", printable(probe)));
+        line(text, &format!("  {state:<7} {what}{} ({})", printable(&run.command), printable(&run.why)));
+        for (name, figure) in &run.numbers {
+            line(text, &format!("            {} {figure}", printable(name)));
+        }
+        if let (CheckResult::Fail, Some(log)) = (run.result, &run.log) {
+            let place = log.strip_prefix(root).unwrap_or(log);
+            long(text, &format!("          log: {}", printable(&place.display().to_string())));
+        }
+    }
 }
 
 fn pin(text: &mut String, update: &PinUpdate) {

@@ -4,6 +4,7 @@ use toml::Spanned;
 
 use super::{
     super::reader::{Keys, Table},
+    probes::{CommandLine, command_line},
     upstream::repository,
 };
 use crate::tools::git::tree_path::TreePath;
@@ -17,6 +18,8 @@ pub struct ConsumerSpec {
     pub names: Named,
     /// How it is named.
     pub pin: PinKind,
+    /// What builds and tests the consumer: run in a clone of it, once its pin has moved.
+    pub check: Vec<CommandLine>,
 }
 
 /// Where a consumer's files lie.
@@ -120,7 +123,7 @@ impl PinKind {
 }
 
 const KEY: &str = "consumers";
-const COMMON: Keys = Keys::new(&["kind", "fork", "repository", "checkout", "branch", "names"]);
+const COMMON: Keys = Keys::new(&["kind", "fork", "repository", "checkout", "branch", "names", "check"]);
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -168,15 +171,24 @@ pub(super) fn read_builds_on(root: &Table<'_, '_>) -> Vec<String> {
 fn consumer(kind: Kind, table: &Table<'_, '_>, by_default: Named) -> Option<ConsumerSpec> {
     let words = [("fork", Named::Fork), ("upstream", Named::Upstream)];
     let names = table.optional_word("names", &words).map_or(by_default, Spanned::into_inner);
-    let (home, pin) = (home(table), pin(kind, table));
-    Some(ConsumerSpec { home: home?, names, pin: pin? })
+    let (home, pin, check) = (home(table, "a consumer"), pin(kind, table), checks(table));
+    Some(ConsumerSpec { home: home?, names, pin: pin?, check: check? })
 }
 
-fn home(table: &Table<'_, '_>) -> Option<ConsumerHome> {
+fn checks(table: &Table<'_, '_>) -> Option<Vec<CommandLine>> {
+    let Some(lines) = table.optional_list::<String>("check") else {
+        return (!table.has("check")).then(Vec::new);
+    };
+    let lines: Vec<Option<CommandLine>> =
+        lines.into_inner().iter().map(|line| command_line(table, line)).collect();
+    lines.into_iter().collect()
+}
+
+pub(super) fn home(table: &Table<'_, '_>, who: &str) -> Option<ConsumerHome> {
     let text = |key: &str| table.optional::<String>(key).map(Spanned::into_inner);
     let given = ["fork", "repository", "checkout"].into_iter().filter(|key| table.has(key)).count();
     if given != 1 {
-        table.problem(table.span(), "a consumer has one of `fork`, `repository` and `checkout`");
+        table.problem(table.span(), format!("{who} has one of `fork`, `repository` and `checkout`"));
         return None;
     }
     if table.has("fork") {

@@ -4,6 +4,7 @@ mod base;
 mod consumers;
 mod edit;
 mod generated;
+mod probes;
 mod push;
 mod registry;
 mod retirement;
@@ -24,6 +25,7 @@ pub use base::BaseSpec;
 pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
 pub use edit::with_base;
 pub use generated::GeneratedSpec;
+pub use probes::{CommandLine, ProbeSpec};
 pub use push::{PushSpec, is_branch_name};
 pub use registry::RegistrySpec;
 pub use retirement::{Condition, PatchSpec, Probe};
@@ -57,6 +59,8 @@ pub struct ForkSpec {
     pub builds_on: Vec<String>,
     /// Who names a commit of it.
     pub consumers: Vec<ConsumerSpec>,
+    /// What downstreams measure.
+    pub probes: Vec<ProbeSpec>,
     /// Where its result is pushed to; nowhere when absent.
     pub push: Option<PushSpec>,
     /// What is declared about single patches.
@@ -75,6 +79,7 @@ const ROOT: Keys = Keys::new(&[
     "registry",
     "builds-on",
     "consumers",
+    "probes",
     "push",
     "patch",
     "retirement",
@@ -137,6 +142,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
         _ => Named::Fork,
     };
     let (builds_on, consumers) = (consumers::read_builds_on(&root), consumers::read(&root, by_default));
+    let probes = probes::read(&root);
     let push = root.optional_table("push", push::KEYS);
     let push = match push {
         Some(table) => push::read(&table).map(Some),
@@ -175,6 +181,7 @@ pub fn parse_fork(name: &str, file: &str, text: &str) -> Result<ForkSpec, Proble
             registry: registry?,
             builds_on,
             consumers: consumers?,
+            probes: probes?,
             push: push?,
             patches: patches?,
             retirement: retirement?,
@@ -258,6 +265,38 @@ archive-sha256 = "00"
             "leaves the tree",
             "unknown value `txt`",
             "no name that git",
+        ] {
+            assert!(problems.contains(told), "{told} is missing in\n{problems}");
+        }
+    }
+
+    #[test]
+    fn checks_and_probes_are_read_and_their_mistakes_told() {
+        let consumer = "[[consumers]]\nkind = \"text\"\ncheckout = \"x\"\nfiles = [\"pin\"]\n";
+        let text = format!(
+            "{QUEUE}{consumer}check = [\"cargo test --features 'a b'\", \"cargo publish --dry-run\"]\n\
+             [[probes]]\nname = \"bench\"\ncheckout = \"x\"\ncommand = \"sh bench.sh\"\n\
+             [probes.numbers]\ndecode_tok_s = 'decode: ([0-9.]+) tok/s'\n"
+        );
+        let fork = parse_fork("n", "fork.toml", &text).unwrap();
+        assert_eq!(fork.consumers[0].check[0].words, ["cargo", "test", "--features", "a b"]);
+        assert_eq!(fork.consumers[0].check[1].text, "cargo publish --dry-run");
+        let probe = &fork.probes[0];
+        assert_eq!((probe.name.as_str(), &probe.home), ("bench", &fork.consumers[0].home));
+        assert_eq!(probe.numbers["decode_tok_s"], "decode: ([0-9.]+) tok/s");
+
+        let wrong = format!(
+            "{QUEUE}{consumer}check = [\"cargo 'test\", \"\"]\n[[probes]]\nname = \"bench\"\n\
+             [probes.numbers]\na = \"(\"\nb = \"[0-9]+\"\n"
+        );
+        let problems = parse_fork("n", "fork.toml", &wrong).unwrap_err().to_string();
+        for told in [
+            "not closed",
+            "the command is empty",
+            "a probe has one of",
+            "lacks `command`",
+            "the pattern is none: unclosed group",
+            "the pattern has no group",
         ] {
             assert!(problems.contains(told), "{told} is missing in\n{problems}");
         }

@@ -33,6 +33,17 @@ pub enum StackSpec {
     Vendored(VendoredCopy),
 }
 
+impl StackSpec {
+    /// The repository that holds the stack itself; none where it stands in patch files.
+    pub fn repository(&self) -> Option<&str> {
+        match self {
+            Self::Branch { repository, .. } => Some(repository),
+            Self::Vendored(copy) => Some(&copy.repository),
+            Self::Folder { .. } | Self::CrateQueue(_) => None,
+        }
+    }
+}
+
 /// A copy of upstream's tree inside another repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VendoredCopy {

@@ -5,6 +5,7 @@
 pub mod apply;
 pub mod attributes;
 pub mod checkout;
+pub mod clone;
 mod command;
 pub mod commits;
 pub mod export;
