@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Some((first, rest)) if first == "bare" => timing::bare(Engine::new(), rest, out),
         _ => serve::serve(Engine::new(), io::stdin().lock(), out),
     });
+    timing::Fault::from_environment().at_exit();
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -33,11 +33,13 @@ pub(crate) struct Bare {
 }
 
 /// What a gate that proves itself makes its runner do wrong: `REGRAFT_INJECT=slow=0.08,leak=1048576` makes every id of a
-/// timed generation take 8 % longer and lose a mebibyte a generation. An engine that was told to says so in its version.
+/// timed generation take 8 % longer and lose a mebibyte a generation, `abort=1` makes it abort once everything is answered. An
+/// engine that was told to says so in its version.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fault {
     slow: f64,
     leak_bytes: usize,
+    abort: bool,
 }
 
 impl Fault {
@@ -54,6 +56,7 @@ impl Fault {
                 Some(("leak", Ok(bytes))) if (0.0..1e9).contains(&bytes) => {
                     fault.leak_bytes = bytes as usize;
                 }
+                Some(("abort", Ok(abort))) if [0.0, 1.0].contains(&abort) => fault.abort = abort > 0.0,
                 _ => eprintln!("warning: REGRAFT_INJECT names no fault: {part}"),
             }
         }
@@ -63,6 +66,14 @@ impl Fault {
     /// The version, with a mark where a fault is injected.
     pub(crate) fn marked(&self, version: &str) -> String {
         if *self == Self::default() { version.to_owned() } else { format!("{version}+injected-fault") }
+    }
+
+    /// Ends the process as a library does that waits for a stream after its driver has gone.
+    pub(crate) fn at_exit(&self) {
+        if self.abort {
+            eprintln!("injected: aborting at exit");
+            std::process::abort();
+        }
     }
 
     /// Waits for a share of what a step took. Sleeping overshoots by some 60 µs, so the last stretch is spun.
@@ -196,11 +207,12 @@ mod tests {
     #[test]
     fn faults_are_read_marked_and_slow() {
         assert_eq!(Fault::parse("").marked("1.2"), "1.2");
-        assert_eq!(Fault::parse("fast=1,slow=much"), Fault::default());
+        assert_eq!(Fault::parse("fast=1,slow=much,abort=2"), Fault::default());
+        assert_eq!(Fault::parse("abort=1").marked("1.2"), "1.2+injected-fault");
         let fault = Fault::parse("slow=1.5,leak=7");
         assert_eq!(
             (fault.clone(), fault.marked("1.2").as_str()),
-            (Fault { slow: 1.5, leak_bytes: 7 }, "1.2+injected-fault")
+            (Fault { slow: 1.5, leak_bytes: 7, abort: false }, "1.2+injected-fault")
         );
         let slowed = timed(&mut ids(2), &fault).unwrap();
         assert!(slowed.token_times_s[0] >= 0.005, "{slowed:?}");
