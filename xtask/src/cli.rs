@@ -162,6 +162,17 @@ pub(crate) struct BuildArgs {
     /// What it is to run on [default: whatever this system's official MLX library runs on].
     #[arg(long, value_enum)]
     pub(crate) backend: Option<BuildBackend>,
+    /// With `--backend metal`: MLX's sources, whose Metal library is compiled [default: those of the MLX release that the
+    /// build links to].
+    #[arg(long, value_name = "DIR", requires = "backend")]
+    pub(crate) mlx_sources: Option<PathBuf>,
+    /// With `--backend metal`: the oldest macOS that the Metal library is for [default: that of the official library].
+    #[arg(long, value_name = "VERSION", requires = "backend")]
+    pub(crate) deployment_target: Option<Version>,
+    /// Also run the test suites of the build's crates, from the same sources against the same MLX; exit code 1 when one
+    /// fails.
+    #[arg(long)]
+    pub(crate) upstream_tests: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
     #[arg(long, value_name = "DIR")]
@@ -181,6 +192,8 @@ pub(crate) enum BuildBackend {
     Cpu,
     /// Apple's GPUs, on macOS.
     Metal,
+    /// NVIDIA's GPUs: a bundle for another machine.
+    Cuda,
 }
 
 impl From<BuildBackend> for Backend {
@@ -188,6 +201,7 @@ impl From<BuildBackend> for Backend {
         match backend {
             BuildBackend::Cpu => Self::Cpu,
             BuildBackend::Metal => Self::Metal,
+            BuildBackend::Cuda => Self::Cuda,
         }
     }
 }
@@ -260,8 +274,24 @@ pub(crate) enum MetallibCommand {
     Compile(MetallibCompileArgs),
     /// Say which official release a library is, or is closest to; exit code 1 when it is like none.
     Identify(MetallibFileArgs),
+    /// Download the library of an official release, checked against the lock, and print where it lies.
+    Fetch(MetallibFetchArgs),
     /// Measure the library of an official wheel and put it into the table that `identify` reads.
     Learn(MetallibLearnArgs),
+}
+
+/// Options of `metallib fetch`.
+#[derive(Debug, Args)]
+pub(crate) struct MetallibFetchArgs {
+    /// The version of the `mlx-metal` package, one that `harness/provision/wheels.lock` names.
+    #[arg(value_name = "RELEASE")]
+    pub(crate) release: String,
+    /// The macOS version in the wheel's platform tag.
+    #[arg(long, value_name = "N", default_value_t = 14)]
+    pub(crate) macos: u16,
+    /// What stdout holds.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
 }
 
 /// Options of `symbols`.
@@ -407,6 +437,9 @@ pub(crate) struct SyncUpstreamArgs {
     /// Move the pins of every consumer in fork.toml, each on a branch `regraft/pins` of the consumer.
     #[arg(long, conflicts_with_all = ["dry_run", "abort"])]
     pub(crate) update_pins: bool,
+    /// Do not run what fork.toml declares about consumers, their `check` commands and [[probes]], once their pins have moved.
+    #[arg(long, requires = "update_pins")]
+    pub(crate) no_checks: bool,
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
     pub(crate) report_dir: Option<PathBuf>,

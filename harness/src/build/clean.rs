@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::{
     build::{
         artifact::{Artifact, Provenance},
+        cache,
         compile::{self, BuildError, Ingredients, PROGRAM, Purpose, RECORD},
         git,
         layout::Layout,
@@ -271,12 +272,14 @@ impl Room<'_> {
             .arg(self.config())
             .env("CARGO_HOME", self.folder.join("cargo-home"))
             .env("CARGO_NET_OFFLINE", "true")
-            // Empty, it also overrides a wrapper in the user's configuration.
-            .env("RUSTC_WRAPPER", "")
             .env("CCACHE_DISABLE", "1")
             .env("SCCACHE_RECACHE", "1")
             .env("GIT_ALLOW_PROTOCOL", "file")
             .env("REGRAFT_MLX_RPATH", self.rpath(mlx));
+        // Empty, they also override a wrapper in the user's configuration.
+        for name in cache::VARIABLES {
+            cargo = cargo.env(name, "");
+        }
         for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"] {
             cargo = cargo.env(name, NO_PROXY_ANSWERS);
         }
@@ -362,6 +365,9 @@ mod tests {
             (variable("CARGO_NET_OFFLINE").as_str(), variable("RUSTC_WRAPPER").as_str()),
             ("true", "")
         );
+        let cached = cache::through(Invocation::new("cargo"), Some(Path::new("/bin/sccache")), |_| false);
+        let shut = room.shut(cached, &wheel("/w/clean/a/mlx/0.31.2-x"), |_: &str| None);
+        assert!(cache::VARIABLES.iter().all(|name| shut.env[std::ffi::OsStr::new(name)].is_empty()));
         assert_eq!(variable("https_proxy"), NO_PROXY_ANSWERS);
         if cfg!(target_os = "linux") {
             assert_eq!(variable("REGRAFT_MLX_RPATH"), "$ORIGIN/mlx/0.31.2-x/mlx/lib");

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     build::{
         artifact::{Artifact, Provenance},
+        cache,
         digest::{self, sha256_hex},
         git::{self, GitSourceError},
         layout::Layout,
@@ -28,6 +29,7 @@ use crate::{
         cargo::{self, LockedPackage},
         clock,
         git::apply::{self, ApplyError},
+        host,
         lock::{FileLock, LockError},
         process::{Invocation, ProcessError},
     },
@@ -434,7 +436,7 @@ pub(super) fn own_sources(spec: &BuildSpec, layout: &Layout) -> Result<OwnSource
 }
 
 /// The copy of every crate that has patches or comes from a git revision, with the number of those that were there already.
-fn patched_sources(
+pub(super) fn patched_sources(
     spec: &BuildSpec,
     crates: &[CratePlan],
     layout: &Layout,
@@ -648,7 +650,7 @@ pub(super) fn ingredients(
 }
 
 /// Held while sources, scratch copies and the shared target folder are written.
-fn wait_for_other_builds(layout: &Layout, sink: &dyn EventSink) -> Result<FileLock, LockError> {
+pub(super) fn wait_for_other_builds(layout: &Layout, sink: &dyn EventSink) -> Result<FileLock, LockError> {
     FileLock::acquire(&layout.work.join("build.lock"), || {
         sink.emit(Event::Note("another run is building; waiting for it".to_owned()));
     })
@@ -712,6 +714,8 @@ pub(super) fn cargo_on(
         .env("REGRAFT_MLX_LIB_DIR", mlx.lib_dir())
         .env("REGRAFT_LINK_DIR", empty)
         .log(layout.log(&format!("{}-{}", purpose.name(), spec.name)));
+    let found = host::find_program(cache::PROGRAM);
+    let invocation = cache::through(invocation, found.as_deref(), |name| env::var_os(name).is_some());
     Ok(CargoCommand { invocation, output: target.join("release").join(PROGRAM) })
 }
 

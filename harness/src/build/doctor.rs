@@ -12,6 +12,7 @@ use crate::{
     build::{
         layout::Layout,
         metal::{self, MetalError},
+        metal_build,
     },
     tools::{host, process::Invocation, python},
 };
@@ -82,7 +83,7 @@ pub fn diagnose(layout: &Layout) -> Vec<ToolReport> {
     ];
     reports.extend(provisioned(layout));
     if cfg!(target_os = "macos") {
-        reports.push(metal_compiler());
+        reports.extend(metal_rows(&metal::ask_here));
     }
     reports.push(resource(
         "disk",
@@ -184,8 +185,35 @@ fn provisioned(layout: &Layout) -> Vec<ToolReport> {
     reports
 }
 
-fn metal_compiler() -> ToolReport {
-    let found = metal::find_tools(metal::ask_here);
+/// What `build --backend metal` would use on this Mac: the compiler, and the machine that it compiles for.
+fn metal_rows(ask: &impl Fn(&Invocation) -> Result<String, String>) -> Vec<ToolReport> {
+    let (gpu, host) = metal_build::host_of(ask);
+    let family = |gpu: &metal_build::Gpu| match (gpu.family, gpu.neural_accelerators) {
+        (Some(family), Some(true)) => format!(", GPU family {family}, neural accelerators"),
+        (Some(family), _) => format!(", GPU family {family}"),
+        (None, _) => ", GPU family unknown".to_owned(),
+    };
+    let macos = host.map_or_else(|| "unknown macOS".to_owned(), |version| format!("macOS {version}"));
+    let machine = ToolReport {
+        name: "Metal GPU".to_owned(),
+        found: gpu.as_ref().is_some_and(|gpu| gpu.generation.is_some()),
+        need: Need::Useful,
+        version: gpu.as_ref().map(|gpu| {
+            format!(
+                "{}{}, {macos}; libraries are compiled for the official library's floor",
+                gpu.chip,
+                family(gpu)
+            )
+        }),
+        path: None,
+        needed_for: "the Metal backend".to_owned(),
+        how_to_get: "Apple silicon; cells for Metal are left out elsewhere".to_owned(),
+    };
+    vec![metal_compiler(ask), machine]
+}
+
+fn metal_compiler(ask: &impl Fn(&Invocation) -> Result<String, String>) -> ToolReport {
+    let found = metal::find_tools(ask);
     let hint = found.as_ref().err().and_then(MetalError::hint);
     let tools = found.ok();
     ToolReport {
@@ -248,6 +276,35 @@ mod tests {
         assert!(!report.found && !report.is_blocking());
         assert_eq!(report.version.as_deref(), Some("1 GiB of 6 advised"));
         assert!(resource("disk", None, 6 << 30, None, "x", "y").found);
+    }
+
+    #[test]
+    fn a_mac_is_told_what_a_build_for_metal_would_use() {
+        let answers = |line: &Invocation| {
+            let words: Vec<_> = line.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+            match (line.program.to_str().unwrap(), words.join(" ").as_str()) {
+                ("xcrun", "--toolchain Metal -find metal") => Ok("/toolchain/metal\n".to_owned()),
+                ("/toolchain/metal", "--version") => {
+                    Ok("Apple metal version 32023.883\nTarget: air64\n".to_owned())
+                }
+                ("xcrun", "--sdk macosx --show-sdk-version") => Ok("26.4\n".to_owned()),
+                ("sysctl", _) => Ok("Apple M3 Max\n".to_owned()),
+                ("sw_vers", _) => Ok("15.5\n".to_owned()),
+                other => panic!("nothing is recorded for {other:?}"),
+            }
+        };
+        let rows = metal_rows(&answers);
+        let told: Vec<String> = rows
+            .iter()
+            .map(|row| format!("{} {} {}", row.found, row.name, row.version.as_deref().unwrap_or_default()))
+            .collect();
+        insta::assert_snapshot!(told.join("\n"), @"
+        true xcrun metal Apple metal version 32023.883, SDK 26.4
+        true Metal GPU Apple M3 Max, GPU family apple9, macOS 15.5; libraries are compiled for the official library's floor
+        ");
+        let intel =
+            metal_rows(&|_: &Invocation| Err("xcrun: error: unable to find utility \"metal\"".to_owned()));
+        assert!(intel.iter().all(|row| !row.found && !row.is_blocking()), "{intel:?}");
     }
 
     #[test]

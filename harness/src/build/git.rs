@@ -17,13 +17,18 @@ use crate::{
     tools::{
         archive,
         git::{
-            export, mirror,
+            export,
+            ids::CommitId,
+            mirror,
             mirror::MirrorError,
             store::{Store, StoreError as ObjectsError},
         },
         process::ProcessError,
     },
 };
+
+/// Where MLX's sources are.
+pub(super) const MLX: &str = "https://github.com/ml-explore/mlx";
 
 /// How many digits of a commit's id name its files.
 const NAMED_BY: usize = 9;
@@ -54,6 +59,36 @@ pub enum GitSourceError {
 /// ones need.
 pub fn lock_file(source: &GitSource, layout: &Layout) -> PathBuf {
     layout.provision().join(format!("runner-{}.lock", short(source)))
+}
+
+/// The revision that a tag of a repository leads to, in a mirror or fetched.
+///
+/// # Errors
+/// When neither a mirror nor the network has it.
+pub fn tagged(
+    repository: &str,
+    tag: &str,
+    layout: &Layout,
+    sink: &dyn EventSink,
+) -> Result<GitSource, BuildError> {
+    let failed = |error: GitSourceError| BuildError::GitSource {
+        repository: repository.to_owned(),
+        source: Box::new(error),
+    };
+    let found = || -> Result<Option<CommitId>, GitSourceError> {
+        let refs = match &layout.mirrors {
+            Some(mirrors) => mirror::mirror_refs(&mirror::find_mirror(mirrors, repository)?)?,
+            None => {
+                let (store, _) = objects(repository, layout)?;
+                sink.emit(Event::Note(format!("fetching {repository}")));
+                mirror::fetch(&store, "upstream", repository)?
+            }
+        };
+        Ok(refs.tags.get(tag).copied())
+    };
+    let commit = found().map_err(failed)?;
+    let missing = || GitSourceError::NoCommit { repository: repository.to_owned(), commit: tag.to_owned() };
+    Ok(GitSource { repository: repository.to_owned(), commit: commit.ok_or_else(|| failed(missing()))? })
 }
 
 /// The folder with the commit's files, fetched and unpacked once.
@@ -93,29 +128,40 @@ pub fn unpack(
 }
 
 fn archived(source: &GitSource, layout: &Layout, sink: &dyn EventSink) -> Result<Vec<u8>, GitSourceError> {
-    let home = layout.root.join("target/regraft/git");
-    let name = mirror::owner_and_name(&source.repository)
-        .ok_or_else(|| MirrorError::Address(source.repository.clone()))?
-        .replace('/', "+");
-    let store = match &layout.mirrors {
-        Some(mirrors) => {
-            let mirror = mirror::find_mirror(mirrors, &source.repository)?;
-            Store::open(&home.join(format!("{name}.borrowed.git")), &[mirror])?
-        }
-        None => {
-            let store = Store::open(&home.join(format!("{name}.git")), &[])?;
-            if !store.has(source.commit) {
-                sink.emit(Event::Note(format!("fetching {}", source.repository)));
-                mirror::fetch(&store, "upstream", &source.repository)?;
-            }
-            store
-        }
-    };
+    let (store, from) = objects(&source.repository, layout)?;
+    if from == From::Network && !store.has(source.commit) {
+        sink.emit(Event::Note(format!("fetching {}", source.repository)));
+        mirror::fetch(&store, "upstream", &source.repository)?;
+    }
     if !store.has(source.commit) {
         let (repository, commit) = (source.repository.clone(), source.commit.to_string());
         return Err(GitSourceError::NoCommit { repository, commit });
     }
     Ok(export::tar_gz(&store, source.commit, "source")?)
+}
+
+/// Where a repository's objects come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// A mirror, which is only read.
+    Mirror,
+    /// What was fetched, or is to be.
+    Network,
+}
+
+/// The objects of a repository, as far as they are here.
+fn objects(repository: &str, layout: &Layout) -> Result<(Store, From), GitSourceError> {
+    let home = layout.root.join("target/regraft/git");
+    let name = mirror::owner_and_name(repository)
+        .ok_or_else(|| MirrorError::Address(repository.to_owned()))?
+        .replace('/', "+");
+    match &layout.mirrors {
+        Some(mirrors) => {
+            let mirror = mirror::find_mirror(mirrors, repository)?;
+            Ok((Store::open(&home.join(format!("{name}.borrowed.git")), &[mirror])?, From::Mirror))
+        }
+        None => Ok((Store::open(&home.join(format!("{name}.git")), &[])?, From::Network)),
+    }
 }
 
 fn short(source: &GitSource) -> String {

@@ -59,6 +59,35 @@ pub enum MetalError {
         /// What `xcrun` said last.
         said: String,
     },
+    /// Nobody says which macOS the library is for.
+    #[error("nothing says which macOS the Metal library is for")]
+    NoTarget,
+    /// This Mac is older than what the library is for.
+    #[error("a library for macOS {target} cannot be loaded on this Mac, which runs {host}")]
+    TooNew {
+        /// What it would be for.
+        target: Version,
+        /// What this Mac runs.
+        host: Version,
+    },
+    /// The build brings its own MLX.
+    #[error("build `{build}` is not linked to an official MLX library, so that there is none to replace")]
+    NoWheel {
+        /// The build.
+        build: String,
+    },
+    /// The sources of a release cannot be had.
+    #[error("cannot get the sources of MLX {version}")]
+    Release {
+        /// The version.
+        version: String,
+        /// Why.
+        #[source]
+        source: Box<super::compile::BuildError>,
+    },
+    /// A folder or file of the build could not be made.
+    #[error("cannot put the build with its Metal library together")]
+    Store(#[from] super::store::StoreError),
     /// The SDK does not tell its version.
     #[error("cannot tell the version of the macOS SDK: {said}")]
     NoSdk {
@@ -109,6 +138,16 @@ impl MetalError {
             Self::Refused { .. } => {
                 Some("compare with the official library: `cargo xtask metallib diff`".to_owned())
             }
+            Self::NoTarget => Some("name it: `--deployment-target 14.0`".to_owned()),
+            Self::TooNew { host, .. } => Some(format!(
+                "compile for this Mac (`--deployment-target {host}`), or build and test where the library is to run"
+            )),
+            Self::NoWheel { .. } => Some(
+                "a crate that compiles MLX compiles its Metal library, too: `cargo xtask metallib audit` looks at that one"
+                    .to_owned(),
+            ),
+            Self::Release { source, .. } => source.hint(),
+            Self::Store(source) => source.hint(),
             Self::Write { .. } | Self::Library(_) => None,
         }
     }

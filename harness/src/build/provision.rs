@@ -23,7 +23,7 @@ use crate::{
     tools::{
         archive::{self, ArchiveError},
         lock::{FileLock, LockError},
-        python::{self, Installed, Interpreter, Pip, PipFailure, PythonError},
+        python::{self, Installed, Interpreter, Pip, PipFailure, PythonError, Target},
     },
 };
 
@@ -295,6 +295,72 @@ struct Complete {
     attempt: String,
     #[serde(flatten)]
     installed: Installed,
+}
+
+/// The wheels that a lock's text names for another machine, downloaded once; pip has compared them with the lock.
+pub fn wheels_for(
+    target: &Target,
+    lock_text: &str,
+    layout: &Layout,
+    toolbox: &Toolbox,
+) -> Result<Vec<PathBuf>, ProvisionError> {
+    let identity = format!("{}\n{}\n{lock_text}", target.python, target.platforms.join(" "));
+    let name = sha256_hex(identity.as_bytes())[..16].to_owned();
+    let folder = layout.cache.join("wheels").join(&name);
+    let lock = layout.work.join("requirements").join(format!("{name}.txt"));
+    store::write_whole(&lock, lock_text.as_bytes())?;
+    if !folder.is_dir() {
+        let _lock = FileLock::acquire(&layout.cache.join("lock"), || ())?;
+        let pip = python::environment_pip(&toolbox.interpreter, &toolbox.environment);
+        store::folder_once::<ProvisionError>(&folder, |staging| {
+            Ok(pip.download_for(target, &lock, staging, &layout.log("downloads"))?)
+        })?;
+    }
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+        .map_err(StoreError::at("read", &folder))?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// The Metal library of an official release, for Macs from macOS `macos` on; on any platform, from the `mlx-metal` wheel that
+/// `wheels.lock` names.
+///
+/// # Errors
+/// When the lock does not name the release, the wheel cannot be had, or it holds no such library.
+pub fn official_metallib(
+    version: &str,
+    macos: u16,
+    layout: &Layout,
+    toolbox: &Toolbox,
+    sink: &dyn EventSink,
+) -> Result<PathBuf, ProvisionError> {
+    let requirement = locked(&layout.provision().join("wheels.lock"), "mlx-metal", Some(version))?;
+    let digest = requirement.digest();
+    let folder = layout.work.join("metallib").join(format!("{version}-macos{macos}-{}", &digest[..12]));
+    let target = Target { python: "3.12".to_owned(), platforms: vec![format!("macosx_{macos}_0_arm64")] };
+    step(
+        sink,
+        format!("mlx-metal {version} for macOS {macos}"),
+        |_: &()| "there".to_owned(),
+        || {
+            store::folder_once::<ProvisionError>(&folder, |staging| {
+                for wheel in wheels_for(&target, &requirement.text, layout, toolbox)? {
+                    archive::unpack_wheel(&wheel, staging)?;
+                }
+                Ok(())
+            })
+            .map(|_| ())
+        },
+    )?;
+    let library = folder.join("mlx/lib/mlx.metallib");
+    if !library.is_file() {
+        let (wheel, missing) = (format!("mlx-metal {version}"), "mlx/lib/mlx.metallib".to_owned());
+        return Err(ProvisionError::IncompleteWheel { wheel, missing });
+    }
+    Ok(library)
 }
 
 /// Whether `wheels.lock` names this platform's MLX library of `version`.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     build::{
         Artifact, Layout, Provenance, ProvisionError, Toolbox,
-        digest::{self, digest_of, sha256_hex},
+        digest::{self, digest_of},
         provision,
         requirements::{Requirement, requirements},
         steps::{Phase, step},
@@ -28,9 +28,8 @@ use crate::{
     tools::{
         archive::{self, ArchiveError, file_sha256},
         host::find_program,
-        lock::{FileLock, LockError},
         process::Invocation,
-        python::{self, PythonError, Target},
+        python::{self, Target},
     },
 };
 
@@ -195,18 +194,12 @@ pub enum BundleError {
     /// Something could not be provisioned.
     #[error("cannot provision for the bundle")]
     Provision(#[from] ProvisionError),
-    /// Python failed.
-    #[error("cannot provision Python packages for the bundle")]
-    Python(#[from] PythonError),
     /// An archive is damaged or hostile.
     #[error("cannot unpack a wheel")]
     Archive(#[from] ArchiveError),
     /// A folder or file could not be made.
     #[error("cannot write the bundle")]
     Store(#[from] StoreError),
-    /// The lock between processes failed.
-    #[error("cannot keep other runs out")]
-    Lock(#[from] LockError),
 }
 
 impl BundleError {
@@ -232,9 +225,8 @@ impl BundleError {
             Self::Model { source, .. } => source.hint(),
             Self::NoEngine { .. } => Some("name one of those by --candidate and --baseline".to_owned()),
             Self::Provision(source) => source.hint(),
-            Self::Python(source) => source.hint(),
             Self::Store(source) => source.hint(),
-            Self::Archive(_) | Self::Lock(_) => None,
+            Self::Archive(_) => None,
         }
     }
 }
@@ -422,26 +414,7 @@ fn wheels(
     target: &Target,
     request: &BundleRequest<'_>,
 ) -> Result<Vec<PathBuf>, BundleError> {
-    let BundleRequest { layout, toolbox, .. } = request;
-    let identity = format!("{}\n{}\n{lock_text}", target.python, target.platforms.join(" "));
-    let name = sha256_hex(identity.as_bytes())[..16].to_owned();
-    let folder = layout.cache.join("wheels").join(&name);
-    let lock = layout.work.join("requirements").join(format!("{name}.txt"));
-    store::write_whole(&lock, lock_text.as_bytes())?;
-    if !folder.is_dir() {
-        let _lock = FileLock::acquire(&layout.cache.join("lock"), || ())?;
-        let pip = python::environment_pip(&toolbox.interpreter, &toolbox.environment);
-        store::folder_once::<BundleError>(&folder, |staging| {
-            Ok(pip.download_for(target, &lock, staging, &layout.log("downloads"))?)
-        })?;
-    }
-    let mut files: Vec<PathBuf> = fs::read_dir(&folder)
-        .map_err(StoreError::at("read", &folder))?
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
-    files.sort();
-    Ok(files)
+    Ok(provision::wheels_for(target, lock_text, request.layout, request.toolbox)?)
 }
 
 /// The engine as it runs in the bundle: other places, another library, and so another build.

@@ -7,7 +7,12 @@ use std::{
 };
 
 use harness::{
-    build::{self, Artifact, CleanBuild, Layout, Toolbox, pieces},
+    build::{
+        self, Artifact, CleanBuild, Layout, Toolbox,
+        metal_build::{MetalRequest, with_own_library},
+        pieces,
+        suites::{Suite, upstream_tests},
+    },
     config::{find_build, load_builds, load_matrix, matrix_path, spec::BuildSpec},
     event::{Event, EventSink},
     gate::bundle::{self, BundleError, BundleRequest},
@@ -17,9 +22,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    cli::{BuildArgs, BundleArgs, Format},
+    cli::{BuildArgs, BuildBackend, BundleArgs, Format},
     exit::{Exit, Failure},
-    output::{Document, print_text},
+    output::{Document, print_text, printable},
 };
 
 /// Provisions, builds and prints what came of it. A clean build whose program is another one than an earlier clean build's
@@ -31,7 +36,7 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
     build::check_recipe(spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
-    let (artifact, made) = if args.clean {
+    let (artifact, mut made) = if args.clean {
         let clean = build::build_clean(spec, &layout, &toolbox, events)?;
         let made = BuildDocument::new(&clean.artifact, Some(&clean));
         (clean.artifact, made)
@@ -40,6 +45,17 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
         let made = BuildDocument::new(&artifact, None);
         (artifact, made)
     };
+    let artifact = if args.backend == Some(BuildBackend::Metal) {
+        let request = MetalRequest { sources: args.mlx_sources.as_deref(), target: args.deployment_target };
+        let artifact = with_own_library(&artifact, &request, &layout, events)?;
+        made = BuildDocument::new(&artifact, None);
+        artifact
+    } else {
+        artifact
+    };
+    if args.upstream_tests {
+        made.suites = Some(upstream_tests(spec, &artifact, &layout, &toolbox, events)?);
+    }
     if let Some(folder) = &args.bundle.bundle {
         let mut carried = vec![(spec.clone(), artifact)];
         for name in &args.bundle.with {
@@ -55,11 +71,22 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
         Format::Json => Document::new("build", 1, &made).print()?,
         Format::Text => print_text(&made.text())?,
     }
-    Ok(if made.reproduced == Some(false) { Exit::Found } else { Exit::Pass })
+    let bad = made.suites.iter().flatten().any(Suite::is_bad);
+    Ok(if bad || made.reproduced == Some(false) { Exit::Found } else { Exit::Pass })
 }
 
 /// A backend that no build can have on this system is a mistake on the command line; only a bundle is for another machine.
 fn refuse_foreign(args: &BuildArgs) -> Result<(), Failure> {
+    let of_metal = args.mlx_sources.is_some() || args.deployment_target.is_some();
+    if of_metal && args.backend != Some(BuildBackend::Metal) {
+        let wrong = "--mlx-sources and --deployment-target go with --backend metal";
+        return Err(Failure::new(Exit::Usage, wrong, None));
+    }
+    if args.backend == Some(BuildBackend::Metal) && args.clean {
+        let hint =
+            "make the clean build first: `--clean` alone compares programs, which signing changes".to_owned();
+        return Err(Failure::new(Exit::Usage, "--clean and --backend metal exclude each other", Some(hint)));
+    }
     let Some(backend) = args.backend.map(Backend::from) else { return Ok(()) };
     let here = backends_of(OS);
     let wrong = match (backend, &args.bundle.bundle) {
@@ -132,6 +159,9 @@ struct BuildDocument {
     /// Whether earlier clean builds of the same recipe made the same program; absent without any.
     reproduced: Option<bool>,
     twins: Vec<TwinEntry>,
+    /// The test suites of its crates, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suites: Option<Vec<Suite>>,
     inputs: Value,
     log: Value,
 }
@@ -164,6 +194,7 @@ impl BuildDocument {
             reused: log["reused"].as_bool().unwrap_or_default(),
             reproduced,
             twins,
+            suites: None,
             inputs: artifact.provenance.inputs.clone(),
             log: log.clone(),
         }
@@ -182,6 +213,11 @@ impl BuildDocument {
         for source in self.inputs["sources"].as_array().into_iter().flatten() {
             let word = |key: &str| source[key].as_str().unwrap_or_default();
             let patches = match source["patches"].as_array().map_or(0, Vec::len) {
+                _ if source["folder"].is_string() => {
+                    let commit: String =
+                        self.inputs["git"]["commit"].as_str().unwrap_or("unknown").chars().take(9).collect();
+                    format!("of the git revision {commit}")
+                }
                 0 => "as released".to_owned(),
                 1 => "one patch".to_owned(),
                 n => format!("{n} patches"),
@@ -189,6 +225,33 @@ impl BuildDocument {
             row("crate", &format!("{} {}, {patches}", word("crate"), word("version")));
         }
         row("how", &self.how());
+        if let Some(metal) = self.log["metal"].as_object() {
+            let word = |key: &str| metal.get(key).and_then(Value::as_str).unwrap_or("unknown");
+            row("metallib", word("library"));
+            row(
+                "",
+                &format!(
+                    "  {} kernels for macOS {} and later ({})",
+                    metal["kernels"],
+                    word("deployment_target"),
+                    word("deployment_target_from")
+                ),
+            );
+            row(
+                "",
+                &format!("  by {}, SDK {}, signed {}", word("compiler_version"), word("sdk"), word("signed")),
+            );
+            row("", &format!("  on {}", metal["gpu"]["chip"].as_str().unwrap_or("an unknown chip")));
+        }
+        for suite in self.suites.iter().flatten() {
+            row("tests", &printable(&format!("{}: {}", suite.name, suite.summary())));
+            for name in &suite.failing {
+                row("", &printable(&format!("  failed: {name}")));
+            }
+            if let (true, Some(log)) = (suite.is_bad(), &suite.log) {
+                row("", &format!("  log: {}", log.display()));
+            }
+        }
         for twin in &self.twins {
             let same = if twin.program_sha256 == self.program_sha256 { "the same" } else { "ANOTHER" };
             row("compared", &format!("{same} program as in {}", twin.folder));
@@ -262,6 +325,38 @@ mod tests {
         how       compiled in 300 s, nothing reused: 90 crates unpacked, checked against the lock, no network
         compared  the same program as in /w/before
         compared  ANOTHER program as in /w/before
+        ");
+    }
+
+    #[test]
+    fn suites_are_told_with_their_figures_and_the_names_of_what_fails() {
+        let clean = clean(&[]);
+        let mut document = BuildDocument::new(&clean.artifact, Some(&clean));
+        document.inputs["git"] = json!({"commit": "4e53c5ecd7cbd91c0dfd0992a3c731ca2c36e9c7"});
+        document.inputs["sources"] = json!([{"crate": "safemlx", "version": "0.1.3", "folder": "safemlx"}]);
+        let suite = |value| serde_json::from_value::<Suite>(value).unwrap();
+        document.suites = Some(vec![
+            suite(json!({
+                "name": "safemlx 0.1.3", "kind": "cargo", "status": "failed", "passed": 210, "failed": 1, "ignored": 2,
+                "failing": ["ops::tests::qqmm"], "why": "", "took_s": 61.2, "log": "/w/safemlx.log",
+            })),
+            suite(json!({
+                "name": "MLX", "kind": "doctest", "status": "not-applicable", "passed": 0, "failed": 0, "ignored": 0,
+                "failing": [], "why": "not compiled here", "took_s": 0.0, "log": null,
+            })),
+        ]);
+        insta::assert_snapshot!(document.text(), @"
+        build     patched
+        digest    d1
+        program   /w/regraft-runner
+        sha-256   aa
+        mlx       mlx-cpu 0.31.2, library 1b
+        crate     safemlx 0.1.3, of the git revision 4e53c5ecd
+        how       compiled in 300 s, nothing reused: 90 crates unpacked, checked against the lock, no network
+        tests     safemlx 0.1.3: 210 passed, 1 failed, 2 ignored, 61 s
+                    failed: ops::tests::qqmm
+                    log: /w/safemlx.log
+        tests     MLX: not run: not compiled here
         ");
     }
 

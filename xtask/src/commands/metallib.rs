@@ -16,7 +16,9 @@ use harness::{
         list,
         sources::{Kernels, Setting, SourcesError, expected_kernels},
     },
+    build::{Layout, official_metallib, provision},
     config::{load_builds, load_matrix},
+    event::EventSink,
     matrix::{
         Backend, expand_cells,
         touched::{Touched, touched},
@@ -27,8 +29,8 @@ use serde_json::Value;
 
 use crate::{
     cli::{
-        Format, MetallibAuditArgs, MetallibCommand, MetallibCompileArgs, MetallibDiffArgs, MetallibFileArgs,
-        MetallibLearnArgs,
+        Format, MetallibAuditArgs, MetallibCommand, MetallibCompileArgs, MetallibDiffArgs, MetallibFetchArgs,
+        MetallibFileArgs, MetallibLearnArgs,
     },
     exit::{Exit, Failure},
     output::{Document, print_text, printable},
@@ -38,13 +40,14 @@ use crate::{
 const TABLE: &str = "harness/src/build/metallib/releases.json";
 
 /// Runs the subcommand that was asked for.
-pub(crate) fn run(root: &Path, command: MetallibCommand) -> Result<Exit, Failure> {
+pub(crate) fn run(root: &Path, command: MetallibCommand, events: &dyn EventSink) -> Result<Exit, Failure> {
     match command {
         MetallibCommand::List(args) => run_list(args),
         MetallibCommand::Audit(args) => run_audit(args),
         MetallibCommand::Diff(args) => run_diff(root, args),
         MetallibCommand::Compile(args) => run_compile(args),
         MetallibCommand::Identify(args) => run_identify(args),
+        MetallibCommand::Fetch(args) => run_fetch(root, &args, events),
         MetallibCommand::Learn(args) => run_learn(root, args),
     }
 }
@@ -107,10 +110,31 @@ fn run_compile(args: MetallibCompileArgs) -> Result<Exit, Failure> {
     Ok(Exit::Pass)
 }
 
+fn run_fetch(root: &Path, args: &MetallibFetchArgs, events: &dyn EventSink) -> Result<Exit, Failure> {
+    let layout = Layout::of_repository(root);
+    let toolbox = provision(&layout, events)?;
+    let file = official_metallib(&args.release, args.macos, &layout, &toolbox, events)?;
+    match args.format {
+        Format::Json => {
+            let content = Fetched { release: &args.release, macos: args.macos };
+            Document::new("metallib-fetch", 1, OfFile { file: shown(&file), content }).print()?;
+        }
+        Format::Text => print_text(&format!("{}\n", file.display()))?,
+    }
+    Ok(Exit::Pass)
+}
+
+#[derive(Serialize)]
+struct Fetched<'a> {
+    release: &'a str,
+    macos: u16,
+}
+
 impl From<MetalError> for Failure {
     fn from(error: MetalError) -> Self {
         let exit = match error {
             MetalError::Refused { .. } => Exit::Found,
+            MetalError::NoTarget | MetalError::TooNew { .. } | MetalError::NoWheel { .. } => Exit::Usage,
             MetalError::Sources(SourcesError::Read { .. } | SourcesError::NoKernels { .. }) => Exit::Usage,
             _ => Exit::Tool,
         };

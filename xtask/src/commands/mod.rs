@@ -44,7 +44,7 @@ pub(crate) fn run(cli: Cli, console: &Console) -> Result<Exit, Failure> {
         Command::History { report_dir } => history::run(&root, report_dir),
         Command::Judge(args) => judge::run(&root, &args),
         Command::Selftest(args) => selftest::run(&root, args, console),
-        Command::Metallib(command) => metallib::run(&root, command),
+        Command::Metallib(command) => metallib::run(&root, command, console),
         Command::PatchReport(args) => patch_report::run(&root, &args, console),
         Command::Symbols(args) => symbols::run(&args),
         Command::SyncUpstream(args) => sync_upstream::run(&root, &args, console),
