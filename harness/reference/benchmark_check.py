@@ -1,11 +1,22 @@
-"""Compares the reference engine's figures with mlx-lm's own benchmark, by turns in one session.
+"""Compares the reference engine's figures with mlx-lm's own benchmark, by turns, and the benchmark with itself.
 
-`PYTHON harness/reference/benchmark_check.py MODEL_DIR [--prompt 128] [--tokens 64] [--rounds 5] [--device cpu]` with the
-interpreter of the reference's environment. Exit code 1 where a rate differs by more than 3 %.
+`PYTHON harness/reference/benchmark_check.py MODEL_DIR [--prompt 128 …] [--tokens 64] [--rounds 6] [--trials 3]
+[--device cpu] [--apart]` with the interpreter of the reference's environment. A round is one turn of the engine and two of
+`mlx_lm.benchmark`, each with a warm-up of its own, in an order that changes. All turns share one process and one loaded
+model, so that what differs from process to process cannot pass for a difference between the two; with `--apart` each turn
+is a process of its own, and that difference shows.
+
+Ratios are medians over rounds, each with the range that holds the true median in 90 of 100 cases (order statistics).
+Exit code 0: every range of engine over benchmark, and of benchmark over itself, is within 3 %. 1: an engine's range is
+wholly beyond 3 %, where the benchmark agrees with itself. 4: too noisy to say.
 """
 
 import argparse
+import contextlib
+import io
+import itertools
 import json
+import math
 import os
 import re
 import statistics
@@ -14,73 +25,183 @@ import sys
 from pathlib import Path
 
 LIMIT = 0.03
-TRIALS = 3
+CONFIDENCE = 0.9
 ENGINE = Path(__file__).with_name("mlx_lm_engine.py")
+RATES = ("prefill", "decode")
+ARMS = ("engine", "benchmark", "benchmark again")
 
 
-def by_engine(options):
-    """Prefill and decode rates through the protocol, after one request that warms up."""
-    process = subprocess.Popen(
-        [sys.executable, str(ENGINE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-
-    def ask(number, **request):
-        process.stdin.write(json.dumps({"id": number, **request}) + "\n")
-        process.stdin.flush()
-        answer = json.loads(process.stdout.readline())
-        if answer["result"] == "error":
-            raise SystemExit(f"the engine refused {request['op']}: {answer['message']}")
-        return answer
-
-    ask(1, op="hello")
-    loaded = ask(2, op="load", model_dir=str(options.model_dir.resolve()), precision="source", device=options.device)
-    ids = [(i * 37 + 11) % loaded["vocab_size"] for i in range(options.prompt)]
-    timed = [ask(3 + i, op="time", prompt_ids=ids, tokens=options.tokens) for i in range(TRIALS + 1)][1:]
-    ask(9, op="shutdown")
-    process.wait()
-    prefill = statistics.fmean(options.prompt / run["ttft_s"] for run in timed)
-    # mlx-lm counts all tokens over the time after the first; the same is done here.
-    decode = statistics.fmean(options.tokens / sum(run["token_times_s"]) for run in timed)
-    return prefill, decode
+def requests_of(options, prompt, vocab_size):
+    """The engine's requests of one turn, the warm-up first."""
+    ids = [(i * 37 + 11) % vocab_size for i in range(prompt)]
+    return [{"op": "time", "prompt_ids": ids, "tokens": options.tokens}] * (options.trials + 1)
 
 
-def by_benchmark(options):
-    """The averages that `mlx_lm.benchmark` prints."""
-    code = "import sys, mlx.core as mx; mx.set_default_device(getattr(mx, sys.argv.pop(1))); " \
-        "from mlx_lm.benchmark import main; main()"
-    done = subprocess.run(
-        [
-            sys.executable, "-c", code, options.device, "--model", str(options.model_dir), "--prompt-tokens",
-            str(options.prompt), "--generation-tokens", str(options.tokens), "--num-trials", str(TRIALS),
-        ],
-        check=True, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-    averages = next(line for line in done.stdout.splitlines() if line.startswith("Averages:"))
-    found = dict(re.findall(r"(\w+)=([0-9.]+)", averages))
-    return float(found["prompt_tps"]), float(found["generation_tps"])
+def rates_of(options, prompt, answers):
+    """As mlx-lm counts: all tokens over the time after the first. The first answer is the warm-up's."""
+    prefill = [prompt / answer["ttft_s"] for answer in answers[1:]]
+    decode = [options.tokens / sum(answer["token_times_s"]) for answer in answers[1:]]
+    return statistics.median(prefill), statistics.median(decode)
+
+
+def arguments_of(options, prompt):
+    return [
+        "--model", str(options.model_dir), "--prompt-tokens", str(prompt), "--generation-tokens", str(options.tokens),
+        "--num-trials", str(options.trials),
+    ]
+
+
+def printed_rates(text):
+    """The medians of the trials that `mlx_lm.benchmark` printed."""
+    trials = re.findall(r"^Trial \d+:\s+prompt_tps=([0-9.]+), generation_tps=([0-9.]+)", text, re.MULTILINE)
+    if not trials:
+        raise SystemExit(f"mlx_lm.benchmark printed no trials:\n{text}")
+    return tuple(statistics.median(float(trial[at]) for trial in trials) for at in range(2))
+
+
+class Together:
+    """Both in this process, on one loaded model."""
+
+    def __init__(self, options):
+        # Importing the engine takes stdout for the protocol.
+        sys.path.insert(0, str(ENGINE.parent))
+        import mlx_lm_engine
+
+        self.options, self.out = options, mlx_lm_engine.PROTOCOL_OUT
+        self.engine = mlx_lm_engine.Engine()
+        self.engine.answer({"op": "hello"})
+        self.loaded = self.engine.answer(
+            {"op": "load", "model_dir": str(options.model_dir), "precision": "source", "device": options.device}
+        )
+        from mlx_lm import benchmark
+        from mlx_lm.utils import load_tokenizer
+
+        config = json.loads((options.model_dir / "config.json").read_text(encoding="utf-8"))
+        tokenizer = load_tokenizer(options.model_dir, eos_token_ids=config.get("eos_token_id"))
+        benchmark.load = lambda *_args, **_kwargs: (self.engine.model, tokenizer, config)
+        self.benchmark = benchmark
+
+    def run(self, arm, prompt):
+        if arm == "engine":
+            requests = requests_of(self.options, prompt, self.loaded["vocab_size"])
+            return rates_of(self.options, prompt, [self.engine.answer(request) for request in requests])
+        printed, arguments = io.StringIO(), sys.argv
+        sys.argv = ["mlx_lm.benchmark", *arguments_of(self.options, prompt)]
+        try:
+            with contextlib.redirect_stdout(printed):
+                self.benchmark.main()
+        finally:
+            sys.argv = arguments
+        return printed_rates(printed.getvalue())
+
+
+class Apart:
+    """A process a turn."""
+
+    def __init__(self, options):
+        self.options, self.out = options, sys.stdout
+
+    def run(self, arm, prompt):
+        return self.by_engine(prompt) if arm == "engine" else self.by_benchmark(prompt)
+
+    def by_engine(self, prompt):
+        process = subprocess.Popen(
+            [sys.executable, str(ENGINE)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+
+        def ask(request):
+            process.stdin.write(json.dumps({"id": 1, **request}) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            if answer["result"] == "error":
+                raise SystemExit(f"the engine refused {request['op']}: {answer['message']}")
+            return answer
+
+        ask({"op": "hello"})
+        place = {"model_dir": str(self.options.model_dir), "precision": "source", "device": self.options.device}
+        vocab_size = ask({"op": "load", **place})["vocab_size"]
+        answers = [ask(request) for request in requests_of(self.options, prompt, vocab_size)]
+        ask({"op": "shutdown"})
+        process.wait()
+        return rates_of(self.options, prompt, answers)
+
+    def by_benchmark(self, prompt):
+        # The device is chosen before mlx-lm is imported: the stream it generates on is made then.
+        code = "import sys, mlx.core as mx; mx.set_default_device(getattr(mx, sys.argv.pop(1))); " \
+            "from mlx_lm.benchmark import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, self.options.device, *arguments_of(self.options, prompt)],
+            check=False, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"mlx_lm.benchmark ended with code {done.returncode}:\n{done.stderr[-2000:]}")
+        return printed_rates(done.stdout)
+
+
+def middle(ratios):
+    """Median, and the order statistics that hold the true median with CONFIDENCE or more; the extremes where too few."""
+    ordered, n = sorted(ratios), len(ratios)
+    cut = 0
+    while 1 - 2 * sum(math.comb(n, i) for i in range(cut + 2)) / 2**n >= CONFIDENCE:
+        cut += 1
+    return statistics.median(ordered), ordered[cut], ordered[n - 1 - cut]
+
+
+def verdict(rounds):
+    """Exit code of one prompt length and rate: 0, 1 or 4, with what the table shows."""
+    engine = middle([of["engine"] / math.sqrt(of["benchmark"] * of["benchmark again"]) for of in rounds])
+    itself = middle([of["benchmark again"] / of["benchmark"] for of in rounds])
+
+    def within(ratio):
+        return 1 - LIMIT <= ratio[1] and ratio[2] <= 1 + LIMIT
+
+    if within(itself) and within(engine):
+        return 0, "agrees", engine, itself
+    if within(itself) and (engine[2] < 1 - LIMIT or engine[1] > 1 + LIMIT):
+        return 1, "**differs**", engine, itself
+    return 4, "too noisy to say", engine, itself
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_dir", type=Path)
-    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("model_dir", type=lambda text: Path(text).resolve())
+    parser.add_argument("--prompt", type=int, nargs="+", default=[128])
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--apart", action="store_true")
     options = parser.parse_args()
-    engine, benchmark = [], []
-    for round_ in range(options.rounds):
-        turns = [(engine, by_engine), (benchmark, by_benchmark)]
-        for figures, measure in turns if round_ % 2 == 0 else reversed(turns):
-            figures.append(measure(options))
-    worst = 0.0
-    print("| rate, tok/s | reference engine | mlx_lm.benchmark | ratio |")
-    print("|---|---|---|---|")
-    for index, name in enumerate(("prefill", "decode")):
-        ours, theirs = (statistics.median(run[index] for run in runs) for runs in (engine, benchmark))
-        worst = max(worst, abs(ours / theirs - 1))
-        print(f"| {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.3f} |")
-    return int(worst > LIMIT)
+    orders = list(itertools.permutations(ARMS))
+    turns = (Apart if options.apart else Together)(options)
+
+    def say(line):
+        print(line, file=turns.out, flush=True)
+
+    worst, table = 0, []
+    for prompt in options.prompt:
+        rounds = []
+        for number in range(options.rounds):
+            # Each order is followed by its reverse, so that few rounds are balanced too.
+            order = orders[number // 2 % len(orders)]
+            taken = {arm: turns.run(arm, prompt) for arm in (order if number % 2 == 0 else reversed(order))}
+            rounds.append(taken)
+            shown = "; ".join(
+                f"{rate} " + " ".join(f"{arm} {taken[arm][at]:.2f}" for arm in ARMS) for at, rate in enumerate(RATES)
+            )
+            say(f"prompt {prompt}, round {number + 1}: {shown}")
+        for at, rate in enumerate(RATES):
+            figures = [{arm: taken[arm][at] for arm in ARMS} for taken in rounds]
+            code, says, engine, itself = verdict(figures)
+            worst = max(worst, code)
+            medians = " | ".join(f"{statistics.median(of[arm] for of in figures):.2f}" for arm in ARMS)
+            ranges = " | ".join(f"{m:.3f} ({low:.3f} to {high:.3f})" for m, low, high in (engine, itself))
+            table.append(f"| {prompt} | {rate} | {medians} | {ranges} | {says} |")
+    say("\n| prompt | rate, tok/s | engine | mlx_lm.benchmark | again | engine over benchmark | benchmark over itself | |")
+    say("|---|---|---|---|---|---|---|---|")
+    say("\n".join(table))
+    return worst
 
 
 if __name__ == "__main__":

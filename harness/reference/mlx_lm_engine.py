@@ -58,6 +58,7 @@ class Engine:
         self.model = None
         self.tokenizer = None
         self.vocab_size = None
+        self.stream = None
 
     def answer(self, request):
         op = request.get("op")
@@ -119,6 +120,8 @@ class Engine:
         except Exception as error:
             raise Refusal("bad-model", f"cannot load the tokenizer of `{folder}`: {described(error)}") from error
         self.model, self.tokenizer, self.vocab_size = model, tokenizer, vocab_size
+        # mlx-lm's own stream is made when it is imported, on the device that was the default then.
+        self.stream = mx.new_thread_local_stream(mx.default_device())
         return {
             "result": "loaded",
             "model_type": config["model_type"],
@@ -250,7 +253,7 @@ class Engine:
         cpu = time.process_time()
         last = time.perf_counter()
         for token, _ in generate_step(
-            mx.array(prompt), self.model, max_tokens=tokens, prefill_step_size=PREFILL_STEP
+            mx.array(prompt), self.model, self.stream, max_tokens=tokens, prefill_step_size=PREFILL_STEP
         ):
             ids.append(int(token))
             now = time.perf_counter()
