@@ -23,10 +23,8 @@ compile_error!("the runner needs one dialect: enable the feature `safemlx-lm-04`
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let served = claim_stdout().and_then(|out| match arguments.split_first() {
-        Some((first, rest)) if first == "bare" => timing::bare(Engine::new(), rest, out),
-        _ => serve::serve(Engine::new(), io::stdin().lock(), out),
-    });
+    let beside = if arguments == ["bare"] { serve::Beside::Bare } else { serve::Beside::Nothing };
+    let served = claim_stdout().and_then(|out| serve::serve(Engine::new(), io::stdin().lock(), out, beside));
     timing::Fault::from_environment().at_exit();
     match served {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,7 +7,17 @@ use crate::{
     dialect::{Dialect, Model},
     op,
     protocol::{EngineError, EngineErrorKind, Numbered, Request, Response, Score},
+    timing,
 };
+
+/// What a timed generation is followed by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    /// Nothing.
+    Nothing,
+    /// The same generation by the bare loop, after the answer.
+    Bare,
+}
 
 /// Answers requests until [`Request::Shutdown`] or the end of `input`. Fails only when a line can be neither read nor
 /// written.
@@ -15,6 +25,7 @@ pub(crate) fn serve(
     dialect: impl Dialect,
     mut input: impl BufRead,
     mut output: impl Write,
+    beside: Beside,
 ) -> io::Result<()> {
     let mut session = Session { dialect, loaded: None };
     let mut line = Vec::new();
@@ -23,8 +34,14 @@ pub(crate) fn serve(
         if input.read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
+        let mut timed = None;
         let (id, body) = match parse(&line) {
-            Ok(Numbered { id, body }) => (id, session.answer(body).unwrap_or_else(Response::Error)),
+            Ok(Numbered { id, body }) => {
+                if let (Beside::Bare, Request::Time(request)) = (beside, &body) {
+                    timed = Some(request.clone());
+                }
+                (id, session.answer(body).unwrap_or_else(Response::Error))
+            }
             Err((id, error)) => (id, Response::Error(error)),
         };
         let last = body == Response::Bye;
@@ -34,6 +51,9 @@ pub(crate) fn serve(
         output.flush()?;
         if last {
             return Ok(());
+        }
+        if let (Some(request), Some(loaded)) = (timed, &mut session.loaded) {
+            timing::tell(&loaded.model.bare(&request));
         }
     }
 }
@@ -109,7 +129,7 @@ fn parse(line: &[u8]) -> Result<Numbered<Request>, (u64, EngineError)> {
     })
 }
 
-pub(crate) fn check_prompt(prompt_ids: &[u32], vocab_size: usize) -> Result<(), EngineError> {
+fn check_prompt(prompt_ids: &[u32], vocab_size: usize) -> Result<(), EngineError> {
     if prompt_ids.is_empty() {
         return Err(bad_request("cannot generate from an empty prompt"));
     }
@@ -215,7 +235,7 @@ mod tests {
 
     fn answers(lines: &[&str]) -> Vec<Numbered<Response>> {
         let mut output = Vec::new();
-        serve(Echo, lines.join("\n").as_bytes(), &mut output).unwrap();
+        serve(Echo, lines.join("\n").as_bytes(), &mut output, Beside::Bare).unwrap();
         output
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())

@@ -1,22 +1,16 @@
 //! Timed generation over a library's own token loop, the same loop bare, and the faults by which a gate proves itself.
 //!
-//! `regraft-runner bare LOAD TIME REPEATS` loads and generates without the protocol: LOAD and TIME are the JSON bodies of
-//! the requests of those names, and one JSON line, an array of [`Bare`], goes to stdout. The first run is a warm-up.
+//! `regraft-runner bare` serves as ever, and after the answer to each timed generation makes the same one again by the bare
+//! loop, by turns in one process: a [`Bare`] as one JSON line on stderr. So what the protocol costs can be measured.
 
 use std::{
-    env,
-    io::{self, Write},
-    mem,
+    env, mem,
     time::{Duration, Instant},
 };
 
 use serde::Serialize;
 
-use crate::{
-    dialect::{Dialect, Model},
-    protocol::{EngineError, Load, Time, Timed},
-    serve::{bad_request, check_prompt},
-};
+use crate::protocol::{EngineError, Timed};
 
 /// Ids as a library's loop makes them.
 pub(crate) type Ids<'a> = &'a mut dyn Iterator<Item = Result<u32, EngineError>>;
@@ -30,6 +24,8 @@ pub(crate) struct Bare {
     pub(crate) ttft_s: f64,
     /// Time of all ids after the first.
     pub(crate) decode_s: f64,
+    /// Processor time of all, where the platform tells.
+    pub(crate) cpu_s: Option<f64>,
 }
 
 /// What a gate that proves itself makes its runner do wrong: `REGRAFT_INJECT=slow=0.08,leak=1048576` makes every id of a
@@ -123,6 +119,7 @@ pub(crate) fn timed(ids: Ids<'_>, fault: &Fault) -> Result<Timed, EngineError> {
 
 /// Takes the time of the first id and of all the others together.
 pub(crate) fn bare_loop(ids: Ids<'_>) -> Result<Bare, EngineError> {
+    let cpu_began = cpu_s();
     let began = Instant::now();
     let first = ids.next().transpose()?;
     let ttft = began.elapsed();
@@ -132,27 +129,16 @@ pub(crate) fn bare_loop(ids: Ids<'_>) -> Result<Bare, EngineError> {
         count += 1;
     }
     let decode = began.elapsed() - ttft;
-    Ok(Bare { ids: count, ttft_s: ttft.as_secs_f64(), decode_s: decode.as_secs_f64() })
+    let cpu_s = cpu_began.zip(cpu_s()).map(|(began, ended)| ended - began);
+    Ok(Bare { ids: count, ttft_s: ttft.as_secs_f64(), decode_s: decode.as_secs_f64(), cpu_s })
 }
 
-/// Runs the mode `bare`.
-pub(crate) fn bare(dialect: impl Dialect, arguments: &[String], mut out: impl Write) -> io::Result<()> {
-    let refused = |error: EngineError| io::Error::other(error.message);
-    let parsed = || -> Result<(Load, Time, usize), String> {
-        let [load, time, repeats] = arguments else { return Err("bare wants LOAD TIME REPEATS".into()) };
-        Ok((
-            serde_json::from_str(load).map_err(|error| format!("LOAD is not a load request: {error}"))?,
-            serde_json::from_str(time).map_err(|error| format!("TIME is not a time request: {error}"))?,
-            repeats.parse().map_err(|error| format!("REPEATS is not a number: {error}"))?,
-        ))
-    };
-    let (load, time, repeats) = parsed().map_err(|why| refused(bad_request(why)))?;
-    let (mut model, loaded) = dialect.load(&load).map_err(refused)?;
-    check_prompt(&time.prompt_ids, loaded.vocab_size).map_err(refused)?;
-    model.bare(&time).map_err(refused)?;
-    let runs: Result<Vec<Bare>, EngineError> = (0..repeats).map(|_| model.bare(&time)).collect();
-    serde_json::to_writer(&mut out, &runs.map_err(refused)?)?;
-    out.write_all(b"\n")
+/// Tells what a bare generation took on stderr.
+pub(crate) fn tell(bare: &Result<Bare, EngineError>) {
+    match bare {
+        Ok(bare) => eprintln!("{}", serde_json::to_string(bare).expect("numbers are always text")),
+        Err(error) => eprintln!("error: the bare loop failed: {}", error.message),
+    }
 }
 
 /// Processor time that the process has had.
@@ -175,6 +161,7 @@ pub(crate) fn status_bytes(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::bad_request;
 
     fn ids(count: u32) -> impl Iterator<Item = Result<u32, EngineError>> {
         (0..count).map(|id| {
