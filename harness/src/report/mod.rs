@@ -41,7 +41,7 @@ use crate::{
         logits::LogitsComparison,
         role_name,
         task::TaskOutcome,
-        throughput::{ThroughputJudgement, stats::holm},
+        throughput::{ThroughputJudgement, rule::Outcome, stats::holm},
     },
     matrix::{Backend, CellId, Measured, Observation, Probe, Role, observation::row_digests},
     verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
@@ -579,7 +579,11 @@ fn speed_line(report: &Report) -> Option<String> {
         .iter()
         .zip(holm(&p_values))
         .filter(|((cell, _), _)| cell.status == CellStatus::Fail)
-        .map(|((cell, judgement), p)| format!("{} ({}; adjusted p {p:.1e})", cell.id, judgement.reason))
+        .map(|((cell, judgement), p)| match judgement.outcome {
+            Outcome::Worse => format!("{} ({}; adjusted p {p:.1e})", cell.id, judgement.reason),
+            // A bound, a leak or a pace.
+            _ => format!("{} ({})", cell.id, cell.reason),
+        })
         .collect();
     let cells = if judged.len() == 1 { "cell" } else { "cells" };
     match (judged.len(), worse.is_empty()) {
@@ -606,7 +610,7 @@ pub(crate) mod tests {
     const SOUND: Option<Fault> = Some(Fault::None);
     const LOST: Option<Fault> = Some(Fault::NoHistory);
 
-    fn input(candidate: &str) -> ReportInput {
+    pub(crate) fn input(candidate: &str) -> ReportInput {
         let provenance = |digest: &str| Provenance {
             digest: digest.repeat(8),
             inputs: json!({ "z": 1, "a": { "version": "0.4.1" } }),
