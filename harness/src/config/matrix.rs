@@ -28,7 +28,7 @@ use crate::{
         cell::{AnswerShape, Backend, Budget, CellId, Probe, Stretch},
         expand::pattern_matches,
         passkey,
-        throughput::{Clock, ThroughputSpec},
+        throughput::{Clock, Pace, ThroughputSpec},
     },
 };
 
@@ -123,7 +123,9 @@ const THROUGHPUT: Keys = Keys::new(&[
     "min-decode-tok-s",
     "min-prefill-tok-s",
     "max-load-s",
+    "no-slower-than",
 ]);
+const PACE: Keys = Keys::new(&["model", "precision", "max-loss"]);
 const AXES: Keys = Keys::called(
     "axis",
     "axes",
@@ -225,7 +227,7 @@ pub fn parse_matrix(name: &str, file: &str, text: &str, builds: &[&str]) -> Resu
             ],
         )
         .iter()
-        .map(|(kind, table)| probe(*kind, table, &mut names))
+        .map(|(kind, table)| probe(*kind, table, &mut names, &texts(&root.texts_in("model", "name"))))
         .collect();
 
     let declared = Declared::new(&root, &models, &probes);
@@ -412,6 +414,7 @@ fn probe(
     kind: ProbeKind,
     table: &Table<'_, '_>,
     names: &mut BTreeMap<String, usize>,
+    models: &[&str],
 ) -> Option<(String, Probe)> {
     let name = unique_name(table, "probes", names);
     let probe = match kind {
@@ -469,7 +472,7 @@ fn probe(
                 passkey::probe(key.get_ref(), words.into_inner(), depth.into_inner(), max_tokens.into_inner())
             })
         }
-        ProbeKind::Throughput => throughput(table).map(Probe::Throughput),
+        ProbeKind::Throughput => throughput(table, models).map(Probe::Throughput),
         ProbeKind::Perplexity => {
             at_least_one(table, "chunk").map(|chunk| Probe::Perplexity { chunk: chunk.into_inner() })
         }
@@ -603,7 +606,7 @@ fn answer_shape(table: &Table<'_, '_>) -> AnswerShape {
 }
 
 /// A throughput probe. Two requests are the fewest that show growth, two tokens the fewest that have a rate.
-fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
+fn throughput(table: &Table<'_, '_>, models: &[&str]) -> Option<ThroughputSpec> {
     let count = |key: &str, least: usize, default: usize| match table.optional::<usize>(key) {
         Some(value) if *value.get_ref() < least => {
             table.problem(value.span(), format!("`{key}` must be at least {least}"));
@@ -612,17 +615,7 @@ fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
         Some(value) => Some(value.into_inner()),
         None => Some(default),
     };
-    let share = |key: &str, default: Option<f64>| match table.optional::<f64>(key) {
-        Some(value) if *value.get_ref() <= 0.0 || *value.get_ref() >= 1.0 => {
-            table.problem(
-                value.span(),
-                format!("`{key}` must be between 0 and 1, such as 0.05 for 5 %, not {}", value.get_ref()),
-            );
-            None
-        }
-        Some(value) => Some(value.into_inner()),
-        None => default,
-    };
+    let share = |key: &str, default: Option<f64>| share(table, key, default);
     let bound = |key: &str| if table.has(key) { positive(table, key).map(Some) } else { Some(None) };
     let max_tokens = at_least_one(table, "max-tokens").map(Spanned::into_inner);
     if let Some(1) = max_tokens {
@@ -646,6 +639,8 @@ fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
     let max_memory_growth = share("max-memory-growth", Some(0.1));
     let (decode, prefill, load) =
         (bound("min-decode-tok-s"), bound("min-prefill-tok-s"), bound("max-load-s"));
+    let paces: Vec<Option<Pace>> =
+        table.tables("no-slower-than", PACE).iter().map(|table| pace(table, models)).collect();
     Some(ThroughputSpec {
         max_tokens: max_tokens?,
         requests: requests?,
@@ -660,7 +655,37 @@ fn throughput(table: &Table<'_, '_>) -> Option<ThroughputSpec> {
         min_decode_tok_s: decode?,
         min_prefill_tok_s: prefill?,
         max_load_s: load?,
+        no_slower_than: paces.into_iter().collect::<Option<_>>()?,
     })
+}
+
+/// What a throughput probe's model must keep up with.
+fn pace(table: &Table<'_, '_>, models: &[&str]) -> Option<Pace> {
+    let model = known_name(table, "model", "model", "models", models);
+    let precision = table.required_word("precision", PRECISIONS);
+    if !table.has("max-loss") {
+        table.problem(
+            table.span(),
+            "`no-slower-than` needs `max-loss`, the largest loss that passes, such as 0.05",
+        );
+    }
+    let max_loss = share(table, "max-loss", None);
+    Some(Pace { model: model?, precision: precision?.into_inner(), max_loss: max_loss? })
+}
+
+/// A share between 0 and 1, neither of them included.
+fn share(table: &Table<'_, '_>, key: &str, default: Option<f64>) -> Option<f64> {
+    match table.optional::<f64>(key) {
+        Some(value) if *value.get_ref() <= 0.0 || *value.get_ref() >= 1.0 => {
+            table.problem(
+                value.span(),
+                format!("`{key}` must be between 0 and 1, such as 0.05 for 5 %, not {}", value.get_ref()),
+            );
+            None
+        }
+        Some(value) => Some(value.into_inner()),
+        None => default,
+    }
 }
 
 fn block(table: &Table<'_, '_>, declared: &Declared<'_>, cells: &mut BTreeSet<CellId>) -> Option<CellBlock> {
@@ -1011,6 +1036,14 @@ relative-l2 = 2e-3
         let Probe::Throughput(speed) = &spec.probes[0].1 else { panic!("it is a throughput probe") };
         assert_eq!((speed.requests, speed.power, speed.clock), (4, 0.95, Clock::Wall));
         assert_eq!((speed.max_leak_bytes, speed.min_decode_tok_s, speed.threads), (256 << 10, None, None));
+        let keeping_up = "no-slower-than = [{ model = \"qwen3\", precision = \"source\", max-loss = 0.1 }]";
+        let spec = parse(&with(&format!(
+            "kind = \"throughput\"\nmax-tokens = 8\nmax-regression = 0.05\n{keeping_up}"
+        )))
+        .unwrap();
+        let Probe::Throughput(speed) = &spec.probes[0].1 else { panic!("it is a throughput probe") };
+        let pace = Pace { model: "qwen3".into(), precision: Precision::Source, max_loss: 0.1 };
+        assert_eq!(speed.no_slower_than, [pace]);
         for (line, message) in [
             ("max-tokens = 8", "needs `max-regression`"),
             ("max-tokens = 1\nmax-regression = 0.05", "`max-tokens` must be at least 2"),
@@ -1018,6 +1051,14 @@ relative-l2 = 2e-3
             ("max-tokens = 8\nmax-regression = 0.05\nrequests = 1", "`requests` must be at least 2"),
             ("max-tokens = 8\nmax-regression = 0.05\nclock = \"sun\"", "sun"),
             ("max-tokens = 8\nmax-regression = 0.05\nmin-decode-tok-s = 0", "must be above 0"),
+            (
+                "max-tokens = 8\nmax-regression = 0.05\nno-slower-than = [{ model = \"qwen\", precision = \"q4\", max-loss = 2 }]",
+                "unknown model `qwen`; did you mean `qwen3`?",
+            ),
+            (
+                "max-tokens = 8\nmax-regression = 0.05\nno-slower-than = [{ model = \"qwen3\", precision = \"source\" }]",
+                "needs `max-loss`",
+            ),
         ] {
             let problems = parse(&with(&format!("kind = \"throughput\"\n{line}"))).unwrap_err().to_string();
             assert!(problems.contains(message), "{line}: {problems}");

@@ -10,7 +10,7 @@ use super::{
     run::ObserveError,
 };
 use crate::{
-    engine::protocol::{Memory, Timed},
+    engine::protocol::{Memory, Precision, Timed},
     tools::conditions::{self, Conditions},
 };
 
@@ -56,6 +56,22 @@ pub struct ThroughputSpec {
     pub min_prefill_tok_s: Option<f64>,
     /// The longest load that passes, in seconds.
     pub max_load_s: Option<f64>,
+    /// Beside what else the candidate must not be slower.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_slower_than: Vec<Pace>,
+}
+
+/// Another model or number format, beside which the candidate must keep up at the same context and backend: its source
+/// precision for a quantized model, the prequantized checkpoint for one that is quantized at load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Pace {
+    /// The other cell's model.
+    pub model: String,
+    /// The other cell's precision.
+    pub precision: Precision,
+    /// The largest loss of speed that passes, as a share.
+    pub max_loss: f64,
 }
 
 /// As many as the rule ever makes; reports of before there was a choice.

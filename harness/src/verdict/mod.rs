@@ -12,9 +12,16 @@ use crate::{
     build::{Provenance, digest::digest_of},
     judge::{
         BUILDS, CellJudgement, CellObservations, Finding, ReferenceState, Sameness, Severity, Subject,
-        diagnosis, known, task, throughput::rule::Outcome as Speed,
+        diagnosis, known, task,
+        throughput::{
+            pace::{self, Paced},
+            rule::Outcome as Speed,
+        },
     },
-    matrix::{Cell, CellId, ProcessOutcome, Role},
+    matrix::{
+        Cell, CellId, ProcessOutcome, Role,
+        throughput::{ThroughputRuns, spec_of},
+    },
 };
 
 /// As many prompts of one model that fail where the reference passes make their cells fail.
@@ -218,6 +225,13 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
     let failing: BTreeMap<Role, BTreeMap<&str, BTreeSet<&CellId>>> =
         BUILDS.into_iter().map(|role| (role, failing_prompts(cells, role))).collect();
     let diagnoses = diagnoses(cells);
+    let timed: Vec<(&Cell, &ThroughputRuns)> = cells
+        .iter()
+        .filter_map(|planned| match &planned.run {
+            CellRun::Ran { seen, .. } => Some((&planned.cell, seen.throughput.as_ref()?)),
+            _ => None,
+        })
+        .collect();
     let blamed = whole_prefills(cells);
     let broken_models: BTreeSet<&str> = cells
         .iter()
@@ -231,7 +245,7 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
             let of_task = |role: Role| {
                 failing[&role].get(planned.cell.model.as_str()).filter(|ids| ids.contains(&planned.cell.id))
             };
-            let (status, reason, basis) = status(
+            let (mut status, mut reason, mut basis) = status(
                 seen,
                 judgement,
                 of_task(Role::Candidate).map_or(0, BTreeSet::len),
@@ -248,6 +262,18 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
                     diagnosis::borrow(finding, diagnosis, at.as_str());
                 }
             }
+            for Paced { outcome, finding } in paces(&planned.cell, &timed) {
+                match outcome {
+                    Some(Speed::Worse) if status != CellStatus::Fail => {
+                        (status, reason, basis) = (CellStatus::Fail, finding.message.clone(), None);
+                    }
+                    Some(Speed::Inconclusive) if status == CellStatus::Pass => {
+                        (status, reason, basis) = (CellStatus::Inconclusive, finding.message.clone(), None);
+                    }
+                    _ => {}
+                }
+                findings.push(finding);
+            }
             CellDecision {
                 id: planned.cell.id.clone(),
                 status,
@@ -260,6 +286,11 @@ pub fn decide(cells: &[PlannedCell]) -> Decision {
         .collect::<Vec<_>>();
     let (verdict, reason) = overall(&decisions);
     Decision { verdict, reason, cells: decisions }
+}
+
+/// What the paces of a cell come to, if it states any.
+fn paces(cell: &Cell, timed: &[(&Cell, &ThroughputRuns)]) -> Vec<Paced> {
+    spec_of(cell).map(|spec| pace::check(cell, spec, timed)).unwrap_or_default()
 }
 
 fn errors(judgement: &CellJudgement, role: Role) -> impl Iterator<Item = &Finding> {
@@ -559,6 +590,37 @@ mod tests {
                 assert_eq!(found, (status, change), "{} {candidate:?} {baseline:?} {reference:?}", cell.id);
             }
         }
+    }
+
+    #[test]
+    fn a_model_that_must_keep_up_with_another_fails_or_is_open_where_it_does_not() {
+        use crate::judge::throughput::tests::{Build, SOUND as EVEN, cell_of, session, spec};
+        use crate::matrix::throughput::{Pace, ThroughputSpec};
+        let timed = |model: &str, slow: f64, spec: &ThroughputSpec| {
+            let cell = cell_of(model, spec);
+            let build = Build { slow, ..EVEN };
+            let runs = ThroughputRuns { sessions: vec![session(build, build, 12, 0.005)], reference: vec![] };
+            let base = seen(&greedy_cell(model), SOUND, SOUND, SOUND);
+            ran(cell, CellObservations { throughput: Some(runs), ..base })
+        };
+        let pace = Pace {
+            model: "full".into(),
+            precision: crate::engine::protocol::Precision::Source,
+            max_loss: 0.1,
+        };
+        let paced = ThroughputSpec { no_slower_than: vec![pace], ..spec() };
+        for (slow, status) in
+            [(0.7, CellStatus::Pass), (1.3, CellStatus::Fail), (1.12, CellStatus::Inconclusive)]
+        {
+            let decided = decide(&[timed("quantized", slow, &paced), timed("full", 1.0, &spec())]);
+            let told = &decided.cells()[0];
+            assert_eq!(told.status, status, "{slow}: {}", told.reason);
+            assert_eq!(told.findings.len(), 1);
+            assert_eq!(decided.cells()[1].status, CellStatus::Pass);
+        }
+        let alone = decide(&[timed("quantized", 1.3, &paced)]);
+        assert_eq!(alone.verdict(), Verdict::Pass);
+        assert!(alone.cells()[0].findings[0].message.starts_with("not applicable"));
     }
 
     #[test]

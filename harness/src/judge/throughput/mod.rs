@@ -1,6 +1,7 @@
 //! Is the candidate slower or hungrier than the baseline? Interleaved runs, a rank test with an effect floor, a confirmation
 //! in a fresh session, and "inconclusive" where the noise would have hidden a loss as large as the limit.
 
+pub mod pace;
 pub mod rule;
 pub mod simulate;
 pub mod stats;
@@ -457,7 +458,7 @@ fn leak([candidate, baseline]: &[Vec<f64>; 2], spec: &ThroughputSpec) -> Option<
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{
         engine::protocol::Precision,
@@ -468,7 +469,7 @@ mod tests {
         tools::conditions::Conditions,
     };
 
-    fn spec() -> ThroughputSpec {
+    pub(crate) fn spec() -> ThroughputSpec {
         ThroughputSpec {
             max_tokens: 4,
             requests: 4,
@@ -483,19 +484,20 @@ mod tests {
             min_decode_tok_s: None,
             min_prefill_tok_s: None,
             max_load_s: None,
+            no_slower_than: vec![],
         }
     }
 
     /// How a build differs from one that makes 1,000 tokens a second.
     #[derive(Clone, Copy)]
-    struct Build {
-        slow: f64,
-        bytes: u64,
-        leak: u64,
-        ids: &'static str,
+    pub(crate) struct Build {
+        pub(crate) slow: f64,
+        pub(crate) bytes: u64,
+        pub(crate) leak: u64,
+        pub(crate) ids: &'static str,
     }
 
-    const SOUND: Build = Build { slow: 1.0, bytes: 100 << 20, leak: 0, ids: "a" };
+    pub(crate) const SOUND: Build = Build { slow: 1.0, bytes: 100 << 20, leak: 0, ids: "a" };
 
     fn run(role: Role, build: Build, jitter: f64) -> RunFigures {
         let request = |at: u64| RequestFigures {
@@ -517,7 +519,7 @@ mod tests {
         }
     }
 
-    fn session(candidate: Build, baseline: Build, runs: usize, spread: f64) -> SessionRuns {
+    pub(crate) fn session(candidate: Build, baseline: Build, runs: usize, spread: f64) -> SessionRuns {
         let block = |at: usize| {
             let jitter = |n: usize| spread * (((n * 7) % 11) as f64 / 5.0 - 1.0);
             BlockRuns {
@@ -536,9 +538,12 @@ mod tests {
         SessionRuns { blocks: (0..runs / 2).map(block).collect() }
     }
 
+    pub(crate) fn cell_of(model: &str, spec: &ThroughputSpec) -> Cell {
+        Cell::new(model, Precision::Source, 8, "speed", Probe::Throughput(spec.clone()), Backend::Cpu)
+    }
+
     fn judged(sessions: Vec<SessionRuns>, spec: &ThroughputSpec) -> CellJudgement {
-        let cell =
-            Cell::new("m", Precision::Source, 8, "speed", Probe::Throughput(spec.clone()), Backend::Cpu);
+        let cell = cell_of("m", spec);
         let runs = ThroughputRuns { sessions, reference: vec![] };
         let seen = CellObservations { throughput: Some(runs), ..CellObservations::default() };
         crate::judge::judge_cell(&cell, &seen, &crate::config::spec::Thresholds::default())
