@@ -6,6 +6,11 @@ use std::{
     process::Output,
 };
 
+use harness::{
+    config::spec::Thresholds,
+    report::{self, Report, ReportInput},
+    verdict::decide,
+};
 use serde_json::Value;
 
 fn repository() -> PathBuf {
@@ -164,4 +169,41 @@ fn a_backend_that_this_system_has_no_library_for_is_refused() {
         told.contains("a build for metal cannot be made on linux\n  hint: this system builds for cpu"),
         "{told}"
     );
+}
+
+/// A finished run without cells on a machine with this processor, as a folder below `dir`.
+fn finished_run(dir: &Path, name: &str, cpu: &str) -> String {
+    let input = ReportInput {
+        generated_by: "xtask 0".into(),
+        command: "cargo xtask gate".into(),
+        matrix: "smoke".into(),
+        candidate: "patched".into(),
+        baseline: "published".into(),
+        reference: "mlx-lm".into(),
+        builds: [].into(),
+        thresholds: Thresholds::default(),
+        environment: [("cpu".to_owned(), cpu.into()), ("threads".to_owned(), 2.into())].into(),
+        started: "2026-01-01T00:00:00Z".into(),
+        finished: "2026-01-01T00:01:00Z".into(),
+    };
+    let folder = dir.join(name);
+    report::write(&folder, &Report::new(input, &[], &decide(&[])), &[]).expect("a folder can be written");
+    folder.to_str().expect("the folder's name is text").to_owned()
+}
+
+#[test]
+fn runs_of_different_machines_are_not_compared_and_those_of_one_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let [here, again, there] = [("here", "cpu A"), ("again", "cpu A"), ("there", "cpu B")]
+        .map(|(name, cpu)| finished_run(dir.path(), name, cpu));
+    let output = xtask(&repository(), &format!("compare {here} {there}"));
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(4), ""));
+    insta::assert_snapshot!(text(&output.stderr), @r#"
+    error: the runs cannot be compared
+           different machines: cpu is "cpu A" in the one and "cpu B" in the other
+      hint: run both on one machine, with builds of one profile
+    "#);
+    let output = xtask(&repository(), &format!("compare {here} {again}"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("# patched beside patched"));
 }
