@@ -4,14 +4,7 @@
 //! candidate, model, context and probe; `comparisons` is the number of processes, the probe's `requests` that of turns in each.
 #![allow(clippy::print_stdout, reason = "this program is its output")]
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    fs,
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, error::Error, fs, path::PathBuf, time::Duration};
 
 use harness::{
     engine::{
@@ -57,9 +50,9 @@ struct Turn {
     id_s: [f64; 2],
     /// Processor time of a request in the runner, the same.
     cpu_s: [f64; 2],
-    /// Time of the whole request as the runner tells it, and as it was seen here.
-    request_s: [f64; 2],
-    /// Processor time that was spent here meanwhile.
+    /// Time of the whole request as the runner tells it.
+    request_s: f64,
+    /// Processor time that was spent here for it, waiting for the bare loop included.
     here_s: f64,
 }
 
@@ -87,8 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     told("decoding takes longer through the protocol, wall clock, by", |t| t.id_s[0] / t.id_s[1] - 1.0);
     told("a request takes more processor time in the runner, by", |t| t.cpu_s[0] / t.cpu_s[1] - 1.0);
-    told("of a request's time passes outside the runner's clock", |t| 1.0 - t.request_s[0] / t.request_s[1]);
-    told("of a request's time the harness's own processor time is", |t| t.here_s / t.request_s[1]);
+    told("of a request's time the harness's own processor time is", |t| t.here_s / t.request_s);
     Ok(())
 }
 
@@ -134,12 +126,9 @@ fn process(trials: &Trials) -> Result<Vec<Turn>, Box<dyn Error>> {
     let mut seen = Vec::new();
     // One more, since every turn but the first lies between two bare loops.
     for _ in 0..=trials.probe.requests {
-        let (began, here) = (Instant::now(), own_cpu_s());
+        let here = own_cpu_s();
         let Some(timed) = session.time(&time) else { return Err(ended(session).into()) };
-        let (took_s, here_s) = (began.elapsed().as_secs_f64(), own_cpu_s() - here);
-        // The bare loop runs now; nobody asks for anything meanwhile.
-        thread::sleep(Duration::from_secs_f64(1.5 * took_s + 0.005));
-        seen.push((timed, took_s, here_s));
+        seen.push((timed, own_cpu_s() - here));
     }
     session.finish();
     let text = fs::read_to_string(&log)?;
@@ -152,7 +141,7 @@ fn process(trials: &Trials) -> Result<Vec<Turn>, Box<dyn Error>> {
     Ok(seen[1..]
         .iter()
         .zip(bare.windows(2))
-        .map(|((timed, took_s, here_s), around)| {
+        .map(|((timed, here_s), around)| {
             let decode_s: f64 = timed.token_times_s.iter().sum();
             let cpu = |bare: &Bare| bare.cpu_s.unwrap_or(f64::NAN);
             Turn {
@@ -161,7 +150,7 @@ fn process(trials: &Trials) -> Result<Vec<Turn>, Box<dyn Error>> {
                     middle(id_s(&around[0]), id_s(&around[1])),
                 ],
                 cpu_s: [timed.cpu_s.unwrap_or(f64::NAN), middle(cpu(&around[0]), cpu(&around[1]))],
-                request_s: [timed.ttft_s + decode_s, *took_s],
+                request_s: timed.ttft_s + decode_s,
                 here_s: *here_s,
             }
         })

@@ -38,6 +38,7 @@ pub(crate) fn serve(
         let (id, body) = match parse(&line) {
             Ok(Numbered { id, body }) => {
                 if let (Beside::Bare, Request::Time(request)) = (beside, &body) {
+                    timing::rest();
                     timed = Some(request.clone());
                 }
                 (id, session.answer(body).unwrap_or_else(Response::Error))
@@ -53,6 +54,7 @@ pub(crate) fn serve(
             return Ok(());
         }
         if let (Some(request), Some(loaded)) = (timed, &mut session.loaded) {
+            timing::rest();
             timing::tell(&loaded.model.bare(&request));
         }
     }

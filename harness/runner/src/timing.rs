@@ -133,6 +133,12 @@ pub(crate) fn bare_loop(ids: Ids<'_>) -> Result<Bare, EngineError> {
     Ok(Bare { ids: count, ttft_s: ttft.as_secs_f64(), decode_s: decode.as_secs_f64(), cpu_s })
 }
 
+/// A pause before each of the two loops that are compared: a processor that comes from a pause is slower at first, so both
+/// must, and what a harness does with an answer is over when the bare loop begins.
+pub(crate) fn rest() {
+    std::thread::sleep(Duration::from_millis(5));
+}
+
 /// Tells what a bare generation took on stderr.
 pub(crate) fn tell(bare: &Result<Bare, EngineError>) {
     match bare {
