@@ -241,8 +241,8 @@ class Engine:
         }
 
     def time(self, request):
-        """mlx-lm's own pipelined loop, as its benchmark drives it."""
-        from mlx_lm.generate import generate_step
+        """mlx-lm's own pipelined loop with its detokenizer, as `mlx_lm.benchmark` drives and counts it."""
+        from mlx_lm import stream_generate
 
         prompt = take_ids(request, "prompt_ids")
         self.check_ids(prompt)
@@ -250,22 +250,27 @@ class Engine:
         if tokens == 0:
             raise Refusal("bad-request", "cannot time a generation of no ids")
         ids, times = [], []
-        cpu = time.process_time()
-        last = time.perf_counter()
-        for token, _ in generate_step(
-            mx.array(prompt), self.model, self.stream, max_tokens=tokens, prefill_step_size=PREFILL_STEP
-        ):
-            ids.append(int(token))
-            now = time.perf_counter()
-            times.append(now - last)
-            last = now
-        return {
-            "result": "timed",
-            "ids": ids,
-            "ttft_s": times[0],
-            "token_times_s": times[1:],
-            "cpu_s": time.process_time() - cpu,
-        }
+        prompt = mx.array(prompt)
+        ends, self.tokenizer.eos_token_ids = self.tokenizer.eos_token_ids, set()
+        try:
+            cpu = time.process_time()
+            last = time.perf_counter()
+            for step in stream_generate(
+                self.model,
+                self.tokenizer,
+                prompt,
+                max_tokens=tokens,
+                stream=self.stream,
+                prefill_step_size=PREFILL_STEP,
+            ):
+                ids.append(int(step.token))
+                now = time.perf_counter()
+                times.append(now - last)
+                last = now
+            cpu = time.process_time() - cpu
+        finally:
+            self.tokenizer.eos_token_ids = ends
+        return {"result": "timed", "ids": ids, "ttft_s": times[0], "token_times_s": times[1:], "cpu_s": cpu}
 
     def op(self, request):
         """A product in a shape that only models reach, against plain arithmetic."""
