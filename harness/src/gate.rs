@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::{
     build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
-    config::spec::{BuildSpec, MatrixSpec, MlxSource, ModelSource},
+    config::spec::{BuildSpec, MatrixSpec, ModelSource},
     engine::fault::make_faulty_folder,
     event::{Event, EventSink, Silent},
     judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
@@ -355,11 +355,9 @@ impl Engines {
                 source: Box::new(source),
             })?;
         let faulty = build::faulty_reference(&reference, request.layout);
-        let MlxSource::Wheel(candidate_mlx) = &request.candidate.mlx;
-        let MlxSource::Wheel(baseline_mlx) = &request.baseline.mlx;
         let claimed_mlx = [
-            (Role::Candidate, Some(candidate_mlx.as_str())),
-            (Role::Baseline, Some(baseline_mlx.as_str())),
+            (Role::Candidate, request.candidate.mlx.version()),
+            (Role::Baseline, request.baseline.mlx.version()),
             (Role::Reference, toolbox.version_of("mlx")),
         ]
         .into_iter()

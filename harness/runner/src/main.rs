@@ -15,11 +15,13 @@ mod timing;
 
 use std::{env, fs::File, io, os::fd::AsFd, process::ExitCode};
 
+#[cfg(feature = "eredu-05")]
+use dialect::eredu_05::Eredu05 as Engine;
 #[cfg(feature = "safemlx-lm-04")]
 use dialect::safemlx_lm_04::SafemlxLm04 as Engine;
 
-#[cfg(not(feature = "safemlx-lm-04"))]
-compile_error!("the runner needs one dialect: enable the feature `safemlx-lm-04`");
+#[cfg(not(any(feature = "eredu-05", feature = "safemlx-lm-04")))]
+compile_error!("the runner needs one dialect: enable a feature of that name");
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -1,6 +1,5 @@
-//! The few calls of mlx-c that safemlx does not wrap. The only module with unsafe code.
+//! The few calls of mlx-c that not every safemlx wraps, the same in all of them. The only module with unsafe code.
 #![allow(unsafe_code, reason = "plain foreign calls; every pointer is to a live local")]
-#![cfg(feature = "safemlx-lm-04")]
 
 use std::ffi::{CStr, c_int};
 

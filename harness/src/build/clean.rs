@@ -19,7 +19,8 @@ use crate::{
         compile::{self, BuildError, Ingredients, PROGRAM, Purpose, RECORD},
         git,
         layout::Layout,
-        provision::{MlxWheel, Toolbox},
+        mlx::{Mlx, StaticBlas, Vendored},
+        provision::Toolbox,
         recipe::{self, CratePlan},
         steps::{Phase, step},
         store::{self, StoreError},
@@ -89,6 +90,7 @@ pub fn build_clean(
     let digest = recipe::build_digest(&inputs);
 
     let room = Room { folder: &folder };
+    let mlx = room.with_own_blas(mlx)?;
     let unpacked = step(
         sink,
         "crates",
@@ -112,6 +114,7 @@ pub fn build_clean(
     store::write_whole(&room.config(), room.config_text().as_bytes())?;
     let mut command = compile::cargo_on(spec, &package, &mlx, &inside, toolbox, &toolchain, Purpose::Build)?;
     command.invocation = room.shut(command.invocation, &mlx, |name| env::var(name).ok());
+    command.output = room.target().join("release").join(PROGRAM);
     let compiled = compile::run_cargo(spec, &command, format!("compile {}", spec.name), sink)?;
 
     let program = folder.join(PROGRAM);
@@ -129,7 +132,7 @@ pub fn build_clean(
         "log": command.invocation.log.as_ref().map(|p| p.display().to_string()),
         "program": program.display().to_string(),
         "program_sha256": program_sha256,
-        "mlx": mlx.folder.display().to_string(),
+        "mlx": mlx.library_dir().map(|dir| dir.display().to_string()),
     });
     let record = json!({"digest": digest, "inputs": inputs, "log": log});
     let twins = twins(&home, &folder, &digest);
@@ -205,10 +208,11 @@ fn unpack_all(
     inside: &Layout,
     vendor: &Path,
 ) -> Result<usize, BuildError> {
-    cargo::fetch(&layout.runner().join("Cargo.toml"), &inside.log("fetch")).map_err(BuildError::Fetch)?;
+    let package = layout.runner_package(&spec.dialect);
+    cargo::fetch(&package.join("Cargo.toml"), &inside.log("fetch")).map_err(BuildError::Fetch)?;
     let lock = match &spec.git {
         Some(source) => git::lock_file(source, layout),
-        None => layout.runner().join("Cargo.lock"),
+        None => package.join("Cargo.lock"),
     };
     let plans = every_crate(compile::locked_by(&lock)?, crates);
     for plan in &plans {
@@ -245,6 +249,19 @@ impl Room<'_> {
         self.folder.join("vendor")
     }
 
+    /// Named alike in every clean build: C++ code may name its own files, and a name by a hash of paths would differ.
+    fn target(&self) -> PathBuf {
+        self.folder.join("cargo/target")
+    }
+
+    /// The BLAS of a static MLX, copied into the folder, where the program finds it from its own place on.
+    fn with_own_blas(&self, mlx: Mlx) -> Result<Mlx, StoreError> {
+        let Mlx::Vendored(Vendored { blas: Some(blas) }) = mlx else { return Ok(mlx) };
+        let library = self.folder.join("blas").join(blas.library.file_name().unwrap_or_default());
+        store::copy_whole(&blas.library, &library)?;
+        Ok(Mlx::Vendored(Vendored { blas: Some(StaticBlas { library, ..blas }) }))
+    }
+
     fn config(&self) -> PathBuf {
         self.folder.join("cargo.toml")
     }
@@ -261,16 +278,12 @@ impl Room<'_> {
 
     /// Gives a cargo command a home and outputs of its own, no cache of compilers, no network, and paths that do not
     /// tell where it ran.
-    fn shut(
-        &self,
-        cargo: Invocation,
-        mlx: &MlxWheel,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Invocation {
+    fn shut(&self, cargo: Invocation, mlx: &Mlx, variable: impl Fn(&str) -> Option<String>) -> Invocation {
         let mut cargo = cargo
             .arg("--config")
             .arg(self.config())
             .env("CARGO_HOME", self.folder.join("cargo-home"))
+            .env("CARGO_TARGET_DIR", self.target())
             .env("CARGO_NET_OFFLINE", "true")
             .env("CCACHE_DISABLE", "1")
             .env("SCCACHE_RECACHE", "1")
@@ -300,9 +313,9 @@ impl Room<'_> {
     }
 
     /// Where the program finds its library, from its own place on.
-    fn rpath(&self, mlx: &MlxWheel) -> OsString {
+    fn rpath(&self, mlx: &Mlx) -> OsString {
         let origin = if cfg!(target_os = "macos") { "@loader_path" } else { "$ORIGIN" };
-        let lib = mlx.lib_dir();
+        let Some(lib) = mlx.library_dir() else { return origin.into() };
         match lib.strip_prefix(self.folder) {
             Ok(inner) => Path::new(origin).join(inner).into_os_string(),
             Err(_) => lib.into_os_string(),
@@ -324,10 +337,10 @@ impl Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::cargo::LockedPackage;
+    use crate::{build::provision::MlxWheel, tools::cargo::LockedPackage};
 
-    fn wheel(folder: &str) -> MlxWheel {
-        MlxWheel {
+    fn wheel(folder: &str) -> Mlx {
+        Mlx::Wheel(MlxWheel {
             package: "mlx-cpu".into(),
             version: "0.31.2".into(),
             wheel: String::new(),
@@ -335,7 +348,7 @@ mod tests {
             library: "libmlx.so".into(),
             library_sha256: String::new(),
             folder: folder.into(),
-        }
+        })
     }
 
     #[test]
@@ -358,6 +371,7 @@ mod tests {
         let shut = room.shut(cargo::cargo().arg("build"), &wheel("/w/clean/a/mlx/0.31.2-x"), inherited);
         let variable = |name: &str| shut.env[std::ffi::OsStr::new(name)].to_string_lossy().into_owned();
         assert_eq!(variable("CARGO_HOME"), "/w/clean/a/cargo-home");
+        assert_eq!(variable("CARGO_TARGET_DIR"), "/w/clean/a/cargo/target");
         assert_eq!(variable("CARGO_ENCODED_RUSTFLAGS"), "--remap-path-prefix=/w/clean/a=/regraft");
         assert_eq!(variable("CFLAGS"), "-O1 -ffile-prefix-map=/w/clean/a=/regraft");
         assert_eq!(variable("CXXFLAGS"), "-ffile-prefix-map=/w/clean/a=/regraft");
@@ -375,6 +389,30 @@ mod tests {
         let config: toml::Table = room.config_text().parse().unwrap();
         assert_eq!(config["source"]["regraft-clean"]["directory"].as_str(), Some("/w/clean/a/vendor"));
         assert_eq!(config["source"]["crates-io"]["replace-with"].as_str(), Some("regraft-clean"));
+    }
+
+    #[test]
+    fn the_blas_of_a_static_mlx_lies_beside_the_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared/libregraft_blas.so");
+        store::write_whole(&shared, b"elf").unwrap();
+        let room = Room { folder: &dir.path().join("clean") };
+        let blas = StaticBlas {
+            library: shared,
+            headers: "/r/blas_headers".into(),
+            version: "1".into(),
+            sources_sha256: String::new(),
+        };
+        let mlx = room.with_own_blas(Mlx::Vendored(Vendored { blas: Some(blas) })).unwrap();
+        let (variable, library) = mlx.link_variable();
+        assert_eq!(
+            (variable, Path::new(&library)),
+            ("REGRAFT_BLAS", &*room.folder.join("blas/libregraft_blas.so"))
+        );
+        assert_eq!(fs::read(library).unwrap(), b"elf");
+        if cfg!(target_os = "linux") {
+            assert_eq!(room.rpath(&mlx), "$ORIGIN/blas");
+        }
     }
 
     #[test]

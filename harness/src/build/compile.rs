@@ -16,7 +16,8 @@ use crate::{
         digest::{self, sha256_hex},
         git::{self, GitSourceError},
         layout::Layout,
-        provision::{self, MlxWheel, ProvisionError, Toolbox},
+        mlx::{self, Mlx},
+        provision::{self, ProvisionError, Toolbox},
         recipe::{self, CratePlan, OwnSources, PatchFile, Toolchain},
         steps::{Phase, step},
         store::{self, Made, StoreError},
@@ -39,8 +40,11 @@ use crate::{
 pub(super) const PROGRAM: &str = "regraft-runner";
 pub(super) const RECORD: &str = "record.json";
 
-/// Parts of the runner's package that do not reach its program.
-const NOT_BUILT: [&str; 2] = ["target", "tests"];
+/// Parts of the runner that do not reach its program, or not that of the first dialect.
+const NOT_BUILT: [&str; 3] = ["target", "tests", "dialects"];
+
+/// The files that make a package.
+const PACKAGE: [&str; 2] = ["Cargo.lock", "Cargo.toml"];
 
 /// Compiler variables that change what is made; they are kept, and recorded when set.
 const FLAGS: [&str; 8] =
@@ -176,6 +180,14 @@ pub enum BuildError {
         /// The version that it was written for.
         expected: String,
     },
+    /// MLX is to be compiled, and nothing is there that does its matrix products.
+    #[error("build `{build}` compiles MLX, and there is no BLAS to link it to: {why}")]
+    NoBlas {
+        /// The build.
+        build: String,
+        /// What is missing.
+        why: String,
+    },
     /// The compiler refused, or was stopped.
     #[error("cannot compile build `{build}`")]
     Compile {
@@ -213,7 +225,7 @@ impl BuildError {
                 "patches are named NNNN-what-it-does.patch; leave `patches` out of a crate that takes none"
             }
             Self::UnknownDialect { .. } => {
-                "dialects are features of `harness/runner/Cargo.toml`, less their dots"
+                "dialects are features of `harness/runner/Cargo.toml`, less their dots, or folders in `harness/runner/dialects`"
             }
             Self::Tool(e) => return e.hint(),
             Self::Fetch(e) if looks_offline(e.stderr_tail()) => {
@@ -235,6 +247,10 @@ impl BuildError {
                 return Some(format!(
                     "set this build's `mlx = {{ wheel = \"{expected}\" }}` in `matrices/builds.toml`"
                 ));
+            }
+            Self::NoBlas { .. } => {
+                "`cargo xtask doctor` says what the BLAS of the private environment lacks; builds with \
+                 `mlx = { wheel = … }` need none"
             }
             Self::Compile { .. } if self.is_about_the_machine() => {
                 "make room on the disk (a cold build takes 2 GB), then run the same command again"
@@ -312,7 +328,7 @@ pub fn build(
         "program_sha256": archive::file_sha256(&program).map_err(StoreError::at("read", &program))?,
         "sources": copies.iter().map(|(_, path)| path.display().to_string()).collect::<Vec<_>>(),
         "sources_reused": reused_sources,
-        "mlx": mlx.folder.display().to_string(),
+        "mlx": mlx.library_dir().map(|dir| dir.display().to_string()),
     });
     let record = json!({"digest": digest, "inputs": inputs, "log": log});
     store::write_whole(&folder.join(RECORD), format!("{record:#}\n").as_bytes())?;
@@ -344,10 +360,10 @@ pub(super) fn artifact(
 fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
     let record: Value = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
     let log = record.get("log")?.clone();
-    let mlx = PathBuf::from(log.get("mlx")?.as_str()?);
+    let mlx = log.get("mlx")?.as_str().map(PathBuf::from);
     let here = log.get("program")?.as_str()? == folder.join(PROGRAM).to_string_lossy();
     let whole = archive::file_sha256(&folder.join(PROGRAM)).ok()? == log.get("program_sha256")?.as_str()?;
-    (record.get("digest")? == digest && here && whole && mlx.is_dir()).then_some(log)
+    (record.get("digest")? == digest && here && whole && mlx.is_none_or(|dir| dir.is_dir())).then_some(log)
 }
 
 pub(super) fn with_key(mut object: Value, key: &str, value: Value) -> Value {
@@ -366,7 +382,7 @@ pub(super) fn locked_by(path: &Path) -> Result<Vec<LockedPackage>, BuildError> {
 }
 
 fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, BuildError> {
-    let locked = locked_by(&layout.runner().join("Cargo.lock"))?;
+    let locked = locked_by(&layout.runner_package(&spec.dialect).join("Cargo.lock"))?;
     recipe::crate_plans(spec, &locked, |stack| patch_files(&layout.patches().join(stack)))
 }
 
@@ -391,7 +407,7 @@ fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
 }
 
 fn check_feature(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
-    let path = layout.runner().join("Cargo.toml");
+    let path = layout.runner_package(&spec.dialect).join("Cargo.toml");
     let manifest: toml::Table =
         read_text(&path)?.parse().map_err(|source| BuildError::Lock { path, source: Box::new(source) })?;
     let feature = recipe::feature(&spec.dialect);
@@ -428,11 +444,23 @@ pub(super) fn own_sources(spec: &BuildSpec, layout: &Layout) -> Result<OwnSource
         let path = path.to_owned();
         move |source| BuildError::Read { path, source }
     };
+    let files = runner_files(spec, layout).map_err(unread(&runner))?;
     Ok(OwnSources {
-        runner_sha256: digest::folder_digest(&runner, &NOT_BUILT).map_err(unread(&runner))?,
+        runner_sha256: digest::files_digest(&runner, &files).map_err(unread(&runner))?,
         protocol_sha256: archive::file_sha256(&protocol).map_err(unread(&protocol))?,
         lock_sha256: lock.map(|lock| archive::file_sha256(&lock).map_err(unread(&lock))).transpose()?,
     })
+}
+
+/// The files of the runner that a build of this dialect is made of, relative to the runner's folder.
+fn runner_files(spec: &BuildSpec, layout: &Layout) -> io::Result<Vec<PathBuf>> {
+    let mut files = digest::files_below(&layout.runner(), &NOT_BUILT)?;
+    let package = recipe::package_folder(&spec.dialect);
+    if !package.as_os_str().is_empty() {
+        files.retain(|file| !PACKAGE.iter().any(|name| file.as_path() == Path::new(name)));
+        files.extend(PACKAGE.map(|name| package.join(name)));
+    }
+    Ok(files)
 }
 
 /// The copy of every crate that has patches or comes from a git revision, with the number of those that were there already.
@@ -444,7 +472,8 @@ pub(super) fn patched_sources(
 ) -> Result<(Vec<(CratePlan, PathBuf)>, usize), BuildError> {
     let home = layout.work.join("sources");
     store::clear_leftovers(&home)?;
-    cargo::fetch(&layout.runner().join("Cargo.toml"), &layout.log("fetch")).map_err(BuildError::Fetch)?;
+    let manifest = layout.runner_package(&spec.dialect).join("Cargo.toml");
+    cargo::fetch(&manifest, &layout.log("fetch")).map_err(BuildError::Fetch)?;
     let mut copies = Vec::new();
     let mut reused = 0;
     if let Some(source) = &spec.git {
@@ -502,9 +531,11 @@ pub(super) fn patched_copy(plan: &CratePlan, staging: &Path) -> Result<(), Build
 /// A library of another version than mlx-c was written for may link and then compute nonsense.
 pub(super) fn check_mlx_version(
     spec: &BuildSpec,
-    mlx: &MlxWheel,
+    mlx: &Mlx,
     copies: &[(CratePlan, PathBuf)],
 ) -> Result<(), BuildError> {
+    // Sources that a crate carries are those that it was written for.
+    let Some(mlx) = mlx.wheel() else { return Ok(()) };
     let header = mlx.folder.join("mlx/include/mlx/version.h");
     let wheel = recipe::declared_mlx(&read_text(&header)?).unwrap_or_else(|| mlx.version.clone());
     for (plan, folder) in copies {
@@ -534,12 +565,13 @@ pub(super) fn scratch_copy(
         fs::remove_dir_all(&scratch).map_err(StoreError::at("clear away", &scratch))?;
     }
     let runner = layout.runner();
-    let package = scratch.join("harness/runner");
-    let files = digest::files_below(&runner, &NOT_BUILT)
-        .map_err(|source| BuildError::Read { path: runner.clone(), source })?;
+    let copy = scratch.join("harness/runner");
+    let files =
+        runner_files(spec, layout).map_err(|source| BuildError::Read { path: runner.clone(), source })?;
     for file in files {
-        store::copy_whole(&runner.join(&file), &package.join(&file))?;
+        store::copy_whole(&runner.join(&file), &copy.join(&file))?;
     }
+    let package: PathBuf = copy.join(recipe::package_folder(&spec.dialect)).components().collect();
     store::copy_whole(&layout.protocol(), &scratch.join("harness/src/engine/protocol.rs"))?;
 
     let paths: Vec<(String, PathBuf)> =
@@ -563,9 +595,10 @@ pub(super) fn scratch_copy(
 /// # Errors
 /// As for [`build`].
 pub fn check_recipe(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
-    let MlxSource::Wheel(version) = &spec.mlx;
-    provision::check_wheel_is_locked(version, layout)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
+    if let MlxSource::Wheel(version) = &spec.mlx {
+        provision::check_wheel_is_locked(version, layout)
+            .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
+    }
     planned_crates(spec, layout)?;
     check_feature(spec, layout)
 }
@@ -630,7 +663,7 @@ pub(super) struct CargoCommand {
 
 /// What a build is made of, before anything is copied or compiled.
 pub(super) struct Ingredients {
-    pub(super) mlx: MlxWheel,
+    pub(super) mlx: Mlx,
     pub(super) crates: Vec<CratePlan>,
     pub(super) toolchain: Toolchain,
 }
@@ -641,9 +674,7 @@ pub(super) fn ingredients(
     toolbox: &Toolbox,
     sink: &dyn EventSink,
 ) -> Result<Ingredients, BuildError> {
-    let MlxSource::Wheel(version) = &spec.mlx;
-    let mlx = provision::mlx_wheel(version, layout, toolbox, sink)
-        .map_err(|source| BuildError::Provision { build: spec.name.clone(), source: Box::new(source) })?;
+    let mlx = mlx::provide(spec, layout, toolbox, sink)?;
     let crates = planned_crates(spec, layout)?;
     check_feature(spec, layout)?;
     Ok(Ingredients { mlx, crates, toolchain: toolchain(toolbox)? })
@@ -680,13 +711,13 @@ pub(super) fn run_cargo(
 pub(super) fn cargo_on(
     spec: &BuildSpec,
     package: &Path,
-    mlx: &MlxWheel,
+    mlx: &Mlx,
     layout: &Layout,
     toolbox: &Toolbox,
     toolchain: &Toolchain,
     purpose: Purpose,
 ) -> Result<CargoCommand, BuildError> {
-    let cmake_text = recipe::cmake_file(&mlx.cmake_dir().to_string_lossy());
+    let cmake_text = mlx.cmake_file();
     let cmake_file =
         layout.work.join("cmake").join(format!("{}.cmake", &sha256_hex(cmake_text.as_bytes())[..16]));
     if !cmake_file.is_file() {
@@ -701,6 +732,7 @@ pub(super) fn cargo_on(
     let path = env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited)))
         .unwrap_or(inherited);
     let (words, tail) = purpose.words();
+    let (link, library) = mlx.link_variable();
     let invocation = cargo::cargo()
         .args(words)
         .args(["--release", "--locked", "--no-default-features", "--features"])
@@ -711,7 +743,7 @@ pub(super) fn cargo_on(
         .env("CARGO_TARGET_DIR", &target)
         .env("CMAKE_TOOLCHAIN_FILE", &cmake_file)
         .env("CMAKE_GENERATOR", "Ninja")
-        .env("REGRAFT_MLX_LIB_DIR", mlx.lib_dir())
+        .env(link, library)
         .env("REGRAFT_LINK_DIR", empty)
         .log(layout.log(&format!("{}-{}", purpose.name(), spec.name)));
     let found = host::find_program(cache::PROGRAM);
@@ -748,6 +780,7 @@ fn looks_offline(stderr: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::provision::MlxWheel;
 
     #[test]
     fn patches_are_taken_in_the_order_of_their_numbers() {
@@ -805,7 +838,7 @@ mod tests {
             "#define MLX_VERSION_MAJOR 0\n#define MLX_VERSION_MINOR 32\n#define MLX_VERSION_PATCH 0\n",
         );
         write("sys/src/mlx-c/CMakeLists.txt", "GIT_REPOSITORY \"x/ml-explore/mlx.git\"\n GIT_TAG v0.31.2)");
-        let mlx = MlxWheel {
+        let mlx = Mlx::Wheel(MlxWheel {
             package: "mlx-cpu".into(),
             version: "0.32.0".into(),
             wheel: String::new(),
@@ -813,7 +846,7 @@ mod tests {
             library: String::new(),
             library_sha256: String::new(),
             folder: dir.path().join("wheel"),
-        };
+        });
         let spec = BuildSpec {
             name: "demo".into(),
             summary: String::new(),

@@ -57,11 +57,16 @@ pub fn files_below(folder: &Path, skip: &[&str]) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The digest of a folder: over the sorted list of relative paths and file hashes.
+/// The digest of a folder: [`files_digest`] of every file below it.
 pub fn folder_digest(folder: &Path, skip: &[&str]) -> io::Result<String> {
+    files_digest(folder, &files_below(folder, skip)?)
+}
+
+/// The digest of some files of a folder: over the list of relative paths and file hashes.
+pub fn files_digest(folder: &Path, files: &[PathBuf]) -> io::Result<String> {
     let mut list = String::new();
-    for file in files_below(folder, skip)? {
-        list.push_str(&format!("{}  {}\n", file_sha256(&folder.join(&file))?, file.display()));
+    for file in files {
+        list.push_str(&format!("{}  {}\n", file_sha256(&folder.join(file))?, file.display()));
     }
     Ok(sha256_hex(list.as_bytes()))
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::tools::host;
+use crate::{build::recipe, tools::host};
 
 /// The three folders that provisioning and building work in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +31,14 @@ impl Layout {
         self.root.join("harness/provision")
     }
 
-    /// The model runner's package.
+    /// The model runner: its sources, and the package of the first dialect.
     pub fn runner(&self) -> PathBuf {
         self.root.join("harness/runner")
+    }
+
+    /// The package of the runner that has a feature: manifest and lock. See [`crate::build::recipe::package_folder`].
+    pub fn runner_package(&self, dialect: &str) -> PathBuf {
+        self.runner().join(recipe::package_folder(dialect)).components().collect()
     }
 
     /// The engine protocol's only source, which the runner includes.

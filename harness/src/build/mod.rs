@@ -13,6 +13,7 @@ pub mod layout;
 pub mod metal;
 pub mod metal_build;
 pub mod metallib;
+pub mod mlx;
 pub mod pieces;
 pub mod provision;
 pub mod recipe;

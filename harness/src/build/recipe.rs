@@ -9,7 +9,7 @@ use crate::{
     build::{
         compile::BuildError,
         digest::{digest_of, sha256_hex},
-        provision::MlxWheel,
+        mlx::Mlx,
     },
     config::spec::BuildSpec,
     tools::cargo::LockedPackage,
@@ -77,7 +77,7 @@ pub struct Toolchain {
 /// Digests of our own code that goes into a runner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnSources {
-    /// The runner's package, less build outputs and tests.
+    /// The runner's sources and the dialect's package, less build outputs and tests.
     pub runner_sha256: String,
     /// The engine protocol.
     pub protocol_sha256: String,
@@ -123,11 +123,20 @@ pub fn feature(dialect: &str) -> String {
     dialect.replace('.', "")
 }
 
+/// Where the runner's package for a dialect lies below the runner: dialects after the first have one each, because their
+/// crates may claim the same native library, which cargo allows once a lock.
+pub fn package_folder(dialect: &str) -> PathBuf {
+    match dialect {
+        "safemlx-lm-0.4" => PathBuf::new(),
+        other => PathBuf::from("dialects").join(feature(other)),
+    }
+}
+
 /// What identifies a build. Names of builds and paths of this machine are not part of it.
 pub fn inputs(
     spec: &BuildSpec,
     crates: &[CratePlan],
-    mlx: &MlxWheel,
+    mlx: &Mlx,
     own: &OwnSources,
     toolchain: &Toolchain,
 ) -> Value {
@@ -152,13 +161,10 @@ pub fn inputs(
         "target": toolchain.target,
         "git": git,
         "sources": crates.iter().map(source).collect::<Vec<_>>(),
-        "mlx": {
-            "package": mlx.package, "version": mlx.version, "wheel": mlx.wheel, "wheel_sha256": mlx.wheel_sha256,
-            "library": mlx.library, "library_sha256": mlx.library_sha256,
-        },
+        "mlx": mlx.inputs(),
         "runner_sha256": own.runner_sha256,
         "protocol_sha256": own.protocol_sha256,
-        "cmake_file_sha256": sha256_hex(cmake_file("<mlx>").as_bytes()),
+        "cmake_file_sha256": sha256_hex(mlx.cmake_file_anywhere().as_bytes()),
         "toolchain": {
             "rustc": toolchain.rustc, "cargo": toolchain.cargo, "cc": toolchain.cc, "cxx": toolchain.cxx,
             "cmake": toolchain.cmake, "ninja": toolchain.ninja,
@@ -185,23 +191,6 @@ pub fn patch_table(copies: &[(String, PathBuf)]) -> String {
     table
 }
 
-/// The CMake toolchain file that makes mlx-c use the official library in `cmake_dir`. The crates name static archives of
-/// a source build to the linker; empty ones stand in for them, and the runner's build script links the library itself.
-pub fn cmake_file(cmake_dir: &str) -> String {
-    let cmake_dir = cmake_dir.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$");
-    format!(
-        r#"set(MLX_C_USE_SYSTEM_MLX ON CACHE BOOL "" FORCE)
-set(MLX_C_BUILD_EXAMPLES OFF CACHE BOOL "" FORCE)
-set(MLX_DIR "{cmake_dir}" CACHE PATH "" FORCE)
-foreach(archive IN ITEMS lib/libmlx.a lib/libgguflib.a _deps/mlx-build/libmlx.a _deps/mlx-build/mlx/io/libgguflib.a)
-  if(NOT EXISTS "${{CMAKE_BINARY_DIR}}/${{archive}}")
-    file(WRITE "${{CMAKE_BINARY_DIR}}/${{archive}}" "!<arch>\n")
-  endif()
-endforeach()
-"#
-    )
-}
-
 /// The MLX version that mlx-c's own build would fetch (`GIT_TAG v0.31.2` → `0.31.2`), if its CMake file says so.
 pub fn expected_mlx(cmake_lists: &str) -> Option<String> {
     let after = cmake_lists.split("ml-explore/mlx.git").nth(1)?;
@@ -224,7 +213,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::config::spec::{CrateSource, GitSource, MlxSource};
+    use crate::{
+        build::{mlx::Vendored, provision::MlxWheel},
+        config::spec::{CrateSource, GitSource, MlxSource},
+    };
 
     fn spec() -> BuildSpec {
         let source = |version: &str, patches: Option<&str>| CrateSource {
@@ -259,7 +251,11 @@ mod tests {
         PatchFile { name: "0001-a.patch".into(), sha256: sha256.into(), path: "/p/0001-a.patch".into() }
     }
 
-    fn mlx() -> MlxWheel {
+    fn mlx() -> Mlx {
+        Mlx::Wheel(wheel())
+    }
+
+    fn wheel() -> MlxWheel {
         MlxWheel {
             package: "mlx-cpu".into(),
             version: "0.31.2".into(),
@@ -296,14 +292,14 @@ mod tests {
     fn equal_inputs_give_equal_digests_whatever_the_build_is_called_and_wherever_it_lies() {
         let first = inputs(&spec(), &plans(), &mlx(), &own(), &toolchain());
         let named = BuildSpec { name: "other".into(), summary: "words".into(), ..spec() };
-        let moved = MlxWheel { folder: "/elsewhere".into(), ..mlx() };
+        let moved = Mlx::Wheel(MlxWheel { folder: "/elsewhere".into(), ..wheel() });
         let second = inputs(&named, &plans(), &moved, &own(), &toolchain());
         assert_eq!(build_digest(&first), build_digest(&second));
     }
 
     #[test]
     fn any_changed_input_gives_another_digest() {
-        let digest = |s: &BuildSpec, c: &[CratePlan], m: &MlxWheel, o: &OwnSources, t: &Toolchain| {
+        let digest = |s: &BuildSpec, c: &[CratePlan], m: &Mlx, o: &OwnSources, t: &Toolchain| {
             build_digest(&inputs(s, c, m, o, t))
         };
         let (s, c, m, o, t) = (spec(), plans(), mlx(), own(), toolchain());
@@ -322,8 +318,9 @@ mod tests {
             digest(&s, &repatched, &m, &o, &t),
             digest(&s, &unpatched, &m, &o, &t),
             digest(&s, &republished, &m, &o, &t),
-            digest(&s, &c, &MlxWheel { library_sha256: "x".into(), ..mlx() }, &o, &t),
-            digest(&s, &c, &MlxWheel { wheel_sha256: "x".into(), ..mlx() }, &o, &t),
+            digest(&s, &c, &Mlx::Wheel(MlxWheel { library_sha256: "x".into(), ..wheel() }), &o, &t),
+            digest(&s, &c, &Mlx::Wheel(MlxWheel { wheel_sha256: "x".into(), ..wheel() }), &o, &t),
+            digest(&s, &c, &Mlx::Vendored(Vendored { blas: None }), &o, &t),
             digest(&s, &c, &m, &OwnSources { runner_sha256: "x".into(), ..own() }, &t),
             digest(&s, &c, &m, &OwnSources { protocol_sha256: "x".into(), ..own() }, &t),
             digest(&s, &c, &m, &o, &Toolchain { rustc: "rustc 2".into(), ..toolchain() }),
@@ -354,6 +351,12 @@ mod tests {
         assert_eq!(names, ["0002-b.patch"]);
         let digest = |plans: &[CratePlan]| build_digest(&inputs(&spec, plans, &mlx(), &own(), &toolchain()));
         assert_ne!(digest(&trial), digest(&crate_plans(&self::spec(), &locked(), stack).unwrap()));
+    }
+
+    #[test]
+    fn every_dialect_after_the_first_has_a_package_of_its_own() {
+        assert_eq!(package_folder("safemlx-lm-0.4"), PathBuf::new());
+        assert_eq!(package_folder("eredu-0.5"), PathBuf::from("dialects/eredu-05"));
     }
 
     #[test]

@@ -11,9 +11,28 @@ use super::{
 };
 use crate::tools::git::{mirror::is_acceptable, tree_path::TreePath};
 
-/// The API dialects that the runner can be compiled for, each with the crates that a build must name for it.
-const DIALECTS: &[(&str, Keys)] =
-    &[("safemlx-lm-0.4", Keys::called("crate", "crates", &["safemlx-lm", "safemlx", "safemlx-sys"]))];
+/// An API dialect that the runner can be compiled for.
+#[derive(Clone, Copy)]
+struct Dialect {
+    name: &'static str,
+    /// The crates that a build must name for it.
+    crates: Keys,
+    /// Whether its crates carry MLX, patched, and take no other; those of before fetch a version that the official library fits.
+    carries_mlx: bool,
+}
+
+const DIALECTS: &[Dialect] = &[
+    Dialect {
+        name: "safemlx-lm-0.4",
+        crates: Keys::called("crate", "crates", &["safemlx-lm", "safemlx", "safemlx-sys"]),
+        carries_mlx: false,
+    },
+    Dialect {
+        name: "eredu-0.5",
+        crates: Keys::called("crate", "crates", &["eredu", "eredu-backend-mlx", "safemlx", "safemlx-sys"]),
+        carries_mlx: true,
+    },
+];
 
 const ROOT: Keys = Keys::new(&["build"]);
 const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "git", "crates"]);
@@ -74,16 +93,15 @@ pub(super) fn quoted(text: &str) -> String {
 fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usize>) -> Option<BuildSpec> {
     let name = unique_name(table, "builds", seen);
     let summary = table.required::<String>("summary");
-    let dialects: Vec<(&str, (&str, Keys))> =
-        DIALECTS.iter().map(|&(name, keys)| (name, (name, keys))).collect();
+    let dialects: Vec<(&str, Dialect)> = DIALECTS.iter().map(|&dialect| (dialect.name, dialect)).collect();
     let dialect = table.required_word("dialect", &dialects).map(Spanned::into_inner);
-    let mlx = table.required_table("mlx", MLX).and_then(|mlx| version(&mlx, "wheel")).map(MlxSource::Wheel);
+    let mlx = mlx_source(table, dialect);
     let git = match table.optional_table("git", GIT) {
         Some(git) => git_source(&git).map(Some),
         None => (!table.has("git")).then_some(None),
     };
     // Which crates belong to a build is only known with its dialect.
-    let crates = dialect.and_then(|(_, keys)| {
+    let crates = dialect.and_then(|Dialect { crates: keys, .. }| {
         let crates = table.required_table("crates", keys)?;
         let sources: Vec<Option<(String, CrateSource)>> = keys
             .names()
@@ -114,11 +132,33 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
     Some(BuildSpec {
         name: name?.into_inner(),
         summary: summary?.into_inner(),
-        dialect: dialect?.0.to_owned(),
+        dialect: dialect?.name.to_owned(),
         mlx: mlx?,
         git: git?,
         crates: crates?,
     })
+}
+
+/// `"vendored"`, or a table that names a wheel; which of them fits is the dialect's.
+fn mlx_source(table: &Table<'_, '_>, dialect: Option<Dialect>) -> Option<MlxSource> {
+    let (source, span) = if table.is_text("mlx") {
+        let word = table.required_word("mlx", &[("vendored", ())])?;
+        (MlxSource::Vendored, word.span())
+    } else {
+        let mlx = table.required_table("mlx", MLX)?;
+        (MlxSource::Wheel(version(&mlx, "wheel")?), mlx.span())
+    };
+    match (dialect?.carries_mlx, &source) {
+        (true, MlxSource::Wheel(_)) => {
+            table.problem(span, "the crates of this dialect need their own MLX: say `mlx = \"vendored\"`");
+            None
+        }
+        (false, MlxSource::Vendored) => {
+            table.problem(span, "the crates of this dialect carry no MLX: say `mlx = { wheel = \"…\" }`");
+            None
+        }
+        _ => Some(source),
+    }
 }
 
 fn git_source(table: &Table<'_, '_>) -> Option<GitSource> {
@@ -229,6 +269,42 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
         builds.toml:24:11: unknown value `safemlx-lm-0.5` of `dialect`; did you mean `safemlx-lm-0.4`?
         builds.toml:39:46: unknown patch stack "safemlx-sy"; did you mean `safemlx-sys`?
         "#);
+    }
+
+    #[test]
+    fn mlx_comes_from_the_crates_where_they_carry_it_and_only_there() {
+        let eredu = r#"
+[[build]]
+name = "eredu"
+summary = "As released."
+dialect = "eredu-0.5"
+mlx = "vendored"
+[build.crates]
+eredu = { version = "0.5.0" }
+eredu-backend-mlx = { version = "0.5.0" }
+safemlx = { version = "0.3.1" }
+safemlx-sys = { version = "0.2.3" }
+"#;
+        let builds = parse_builds("builds.toml", eredu, STACKS).unwrap();
+        assert_eq!((builds[0].mlx.clone(), builds[0].mlx.version()), (MlxSource::Vendored, None));
+        let json = serde_json::to_value(&builds[0]).unwrap();
+        assert_eq!(serde_json::from_value::<BuildSpec>(json).unwrap(), builds[0]);
+        let refused = |text: &str| parse_builds("builds.toml", text, STACKS).unwrap_err().to_string();
+        insta::assert_snapshot!(
+            [
+                refused(&eredu.replace("\"vendored\"", "\"vendord\"")),
+                refused(&eredu.replace("\"vendored\"", "{ wheel = \"0.32.0\" }")),
+                refused(&eredu.replace("mlx = \"vendored\"", "mlx = 3")),
+                refused(&PUBLISHED.replace("{ wheel = \"0.31.2\" }", "\"vendored\"")),
+            ]
+            .join("\n"),
+            @r#"
+        builds.toml:6:7: unknown value `vendord` of `mlx`; did you mean `vendored`?
+        builds.toml:6:7: the crates of this dialect need their own MLX: say `mlx = "vendored"`
+        builds.toml:6:7: `mlx` must be a table, not a whole number
+        builds.toml:6:7: the crates of this dialect carry no MLX: say `mlx = { wheel = "…" }`
+        "#
+        );
     }
 
     #[test]

@@ -155,6 +155,11 @@ impl<'d, 'i> Table<'d, 'i> {
         self.entries.contains_key(key)
     }
 
+    /// Whether the key is there and its value a text.
+    pub fn is_text(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|value| matches!(value.get_ref(), DeValue::String(_)))
+    }
+
     /// Every key of the table, in alphabetical order.
     pub fn keys(&self) -> Vec<Spanned<String>> {
         self.entries.keys().map(|key| Spanned::new(key.span(), key.get_ref().to_string())).collect()

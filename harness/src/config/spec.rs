@@ -19,7 +19,7 @@ pub struct BuildSpec {
     pub name: String,
     /// One sentence for people: what this build is.
     pub summary: String,
-    /// The API that the runner is compiled against, such as `safemlx-lm-0.4`; a cargo feature of the runner.
+    /// The API that the runner is compiled against, such as `safemlx-lm-0.4`; a cargo feature of one of its packages.
     pub dialect: String,
     /// Where MLX itself comes from.
     pub mlx: MlxSource,
@@ -36,6 +36,18 @@ pub struct BuildSpec {
 pub enum MlxSource {
     /// The official prebuilt wheel of this version (`mlx-cpu` on Linux, `mlx-metal` on macOS).
     Wheel(String),
+    /// What the crates carry, compiled and linked statically.
+    Vendored,
+}
+
+impl MlxSource {
+    /// The version that the build's library must be; `None` where the crates decide.
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Wheel(version) => Some(version),
+            Self::Vendored => None,
+        }
+    }
 }
 
 /// A revision of a repository.

@@ -125,6 +125,14 @@ struct Engine {
 /// Why a bundle cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
+    /// A build's MLX is part of its program, so that no library for CUDA can take its place.
+    #[error(
+        "build `{build}` is linked to an MLX for CPUs that its crates carry; a bundle replaces the library"
+    )]
+    StaticMlx {
+        /// The build.
+        build: String,
+    },
     /// The folder holds something else.
     #[error("`{}` exists and is no bundle", .folder.display())]
     Occupied {
@@ -206,6 +214,9 @@ impl BundleError {
     /// What to try.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::StaticMlx { .. } => Some(
+                "bundle builds with `mlx = { wheel = … }`; `--candidate` runs this one on CPUs".to_owned(),
+            ),
             Self::Occupied { .. } => Some("name a folder that does not exist, or an older bundle".to_owned()),
             Self::Manifest { .. } => Some(
                 "name the folder that `cargo xtask build --bundle` made, with the program inside it"
@@ -280,6 +291,9 @@ pub fn given_runner(
 pub fn make(request: &BundleRequest<'_>, sink: &dyn EventSink) -> Result<(), BundleError> {
     if (env::consts::OS, env::consts::ARCH) != ("linux", "x86_64") {
         return Err(BundleError::Platform { os: env::consts::OS, arch: env::consts::ARCH });
+    }
+    if let Some((spec, _)) = request.builds.iter().find(|(spec, _)| spec.mlx == MlxSource::Vendored) {
+        return Err(BundleError::StaticMlx { build: spec.name.clone() });
     }
     let folder = request.folder;
     if folder.exists() {

@@ -209,7 +209,13 @@ impl BuildDocument {
         row("sha-256", &self.program_sha256);
         let mlx = &self.inputs["mlx"];
         let word = |key: &str| mlx[key].as_str().unwrap_or_default();
-        row("mlx", &format!("{} {}, library {}", word("package"), word("version"), word("library_sha256")));
+        row(
+            "mlx",
+            &match word("source") {
+                "vendored" => format!("what {} carries, compiled and linked statically", word("crate")),
+                _ => format!("{} {}, library {}", word("package"), word("version"), word("library_sha256")),
+            },
+        );
         for source in self.inputs["sources"].as_array().into_iter().flatten() {
             let word = |key: &str| source[key].as_str().unwrap_or_default();
             let patches = match source["patches"].as_array().map_or(0, Vec::len) {

@@ -1,5 +1,8 @@
 //! What the runner asks of an engine library. Each file beside this one teaches it one library's API.
 
+mod common;
+#[cfg(feature = "eredu-05")]
+pub(crate) mod eredu_05;
 #[cfg(feature = "safemlx-lm-04")]
 pub(crate) mod safemlx_lm_04;
 
