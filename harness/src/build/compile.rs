@@ -285,18 +285,20 @@ pub fn build(
     let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
     let digest = recipe::build_digest(&inputs);
     let folder = layout.work.join("builds").join(&digest[..16]);
-
-    if let Some(record) = finished_record(&folder, &digest) {
-        let log = with_key(record, "reused", json!(true));
+    let there = |folder: PathBuf, record: Value| {
         sink.emit(Event::Note(format!("build `{}` is there already: {}", spec.name, folder.display())));
+        let log = with_key(record, "reused", json!(true));
+        artifact(spec, &folder, toolbox, Provenance { digest: digest.clone(), inputs: inputs.clone(), log })
+    };
+
+    if let Some((folder, record)) = finished_build(layout, &folder, &digest) {
         phase.finish();
-        return Ok(artifact(spec, &folder, toolbox, Provenance { digest, inputs, log }));
+        return Ok(there(folder, record));
     }
     let _lock = wait_for_other_builds(layout, sink)?;
-    if let Some(record) = finished_record(&folder, &digest) {
-        let log = with_key(record, "reused", json!(true));
+    if let Some((folder, record)) = finished_build(layout, &folder, &digest) {
         phase.finish();
-        return Ok(artifact(spec, &folder, toolbox, Provenance { digest, inputs, log }));
+        return Ok(there(folder, record));
     }
     let (copies, reused_sources) = step(
         sink,
@@ -354,6 +356,19 @@ pub(super) fn artifact(
         env: toolbox.engine_env(),
         provenance,
     }
+}
+
+/// A build of this digest that is whole: an ordinary one in `folder`, or the last clean one.
+fn finished_build(layout: &Layout, folder: &Path, digest: &str) -> Option<(PathBuf, Value)> {
+    let mut clean: Vec<PathBuf> = fs::read_dir(layout.work.join("clean"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
+    clean.sort();
+    std::iter::once(folder.to_owned())
+        .chain(clean.into_iter().rev())
+        .find_map(|folder| finished_record(&folder, digest).map(|record| (folder, record)))
 }
 
 /// The log of a build that went through at this very place; the program knows its library's absolute path.
@@ -826,6 +841,31 @@ mod tests {
         assert!(finished_record(&folder, "e").is_none(), "another build");
         record("d", Path::new("/moved/regraft-runner"));
         assert!(finished_record(&folder, "d").is_none(), "the whole folder was moved");
+    }
+
+    #[test]
+    fn a_clean_build_serves_as_a_build_the_last_one_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::of_repository(dir.path());
+        let ordinary = layout.work.join("builds/abc");
+        let clean = |name: &str| layout.work.join("clean").join(name);
+        let make = |folder: &Path, digest: &str| {
+            let program = folder.join(PROGRAM);
+            store::write_whole(&program, b"whole").unwrap();
+            let log =
+                json!({"program": program.display().to_string(), "program_sha256": sha256_hex(b"whole")});
+            let log = with_key(log, "mlx", Value::Null);
+            let record = json!({"digest": digest, "inputs": {}, "log": log}).to_string();
+            store::write_whole(&folder.join(RECORD), record.as_bytes()).unwrap();
+        };
+        let found = || finished_build(&layout, &ordinary, "d").map(|(folder, _)| folder);
+        assert_eq!(found(), None);
+        make(&clean("demo-1"), "d");
+        make(&clean("demo-2"), "d");
+        make(&clean("demo-3"), "other");
+        assert_eq!(found(), Some(clean("demo-2")));
+        make(&ordinary, "d");
+        assert_eq!(found(), Some(ordinary.clone()));
     }
 
     #[test]
