@@ -59,11 +59,23 @@ pub(crate) fn memory() -> Result<Memory, EngineError> {
 
 /// An array's values in row-major order, as f32.
 pub(crate) fn on_host(array: &Array, stream: &Stream) -> Result<Vec<f32>, Exception> {
-    // Only a flat array is sure to lie in memory in its logical order.
-    let flat = array.as_dtype(Dtype::Float32, stream)?.reshape(&[-1], stream)?.into_evaluated()?;
-    let values = flat.try_as_slice::<f32>().map_err(|why| Exception::custom(why.to_string()))?;
-    Ok(values.to_vec())
+    let array = array.as_dtype(Dtype::Float32, stream)?;
+    // Only a flat array is sure to lie in memory in its logical order, and a dimension of MLX has 31 bits.
+    let parts = array.size().div_ceil(MOST_AT_ONCE);
+    let rows = array.shape().first().map_or(1, |rows| *rows as usize);
+    let cuts: Vec<i32> = (1..parts).map(|part| op::int(rows * part / parts)).collect();
+    let pieces = if cuts.is_empty() { vec![array] } else { ops::split_sections(&array, &cuts, 0, stream)? };
+    let mut values = Vec::new();
+    for piece in pieces {
+        let flat = piece.reshape(&[-1], stream)?.into_evaluated()?;
+        let own = flat.try_as_slice::<f32>().map_err(|why| Exception::custom(why.to_string()))?;
+        values.extend_from_slice(own);
+    }
+    Ok(values)
 }
+
+/// Elements that are copied from the device in one piece.
+const MOST_AT_ONCE: usize = 1 << 30;
 
 /// Computes a product of the library; everything about inputs and the second formulation is in [`op`].
 fn compute(product: &Product, stream: &Stream) -> Result<Computed, Exception> {
