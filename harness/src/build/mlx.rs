@@ -160,6 +160,14 @@ impl Mlx {
         }
     }
 
+    /// What a program on these crates is linked to beside them: the official library, or the BLAS of a static one.
+    pub fn linked_library(&self) -> Option<PathBuf> {
+        match self {
+            Self::Wheel(wheel) => Some(wheel.lib_dir().join(&wheel.library)),
+            Self::Vendored(vendored) => vendored.blas.as_ref().map(|blas| blas.library.clone()),
+        }
+    }
+
     /// The official library.
     pub fn wheel(&self) -> Option<&MlxWheel> {
         match self {

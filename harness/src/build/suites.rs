@@ -144,8 +144,7 @@ pub fn upstream_tests(
     let package = compile::scratch_copy(spec, &home, &copies, layout)?;
     let command =
         compile::cargo_on(spec, &package, &mlx, layout, toolbox, &toolchain, Purpose::Test)?.invocation;
-    let tools =
-        Tools::write(&home, &command, mlx.folder.join("mlx/lib").join(&mlx.library).as_path(), toolbox)?;
+    let tools = Tools::write(&home, &command, mlx.linked_library().as_deref(), toolbox)?;
     let command = tools.put_into(command, &toolchain.target);
     let lock = compile::read_text(&package.join("Cargo.lock"))?;
     let features = Features::read(&compile::read_text(&package.join("Cargo.toml"))?);
@@ -174,9 +173,16 @@ pub fn upstream_tests(
         })?;
         suites.push(suite);
     }
-    suites.push(step(sink, format!("tests of MLX {}", mlx.version), Suite::summary, || {
-        Ok::<_, BuildError>(doctests::mlx_suite(&mlx, layout, &home, &tools.runner, sink))
-    })?);
+    suites.push(match mlx.wheel() {
+        Some(wheel) => step(sink, format!("tests of MLX {}", wheel.version), Suite::summary, || {
+            Ok::<_, BuildError>(doctests::mlx_suite(wheel, layout, &home, &tools.runner, sink))
+        })?,
+        None => Suite::not_applicable(
+            "MLX",
+            SuiteKind::Doctest,
+            "it is compiled into the crates, and no library is left to test",
+        ),
+    });
     suites.extend(swift_tests(&revision, &home, sink)?);
     record(artifact, &suites)?;
     phase.finish();
@@ -257,7 +263,7 @@ impl Tools {
     fn write(
         home: &Path,
         command: &Invocation,
-        library: &Path,
+        library: Option<&Path>,
         toolbox: &Toolbox,
     ) -> Result<Self, BuildError> {
         let empty = command.env.get(std::ffi::OsStr::new("REGRAFT_LINK_DIR"));
@@ -282,18 +288,20 @@ impl Tools {
     }
 }
 
-fn linker_script(empty_libraries: &str, library: &Path) -> String {
+fn linker_script(empty_libraries: &str, library: Option<&Path>) -> String {
     let quoted =
         |text: &str| shlex::try_quote(text).map_or_else(|_| text.to_owned(), std::borrow::Cow::into_owned);
-    let folder = library.parent().unwrap_or(Path::new(".")).to_string_lossy();
-    // Build scripts and macros are linked by it, too; they do not need the library and shall not load it.
-    let as_needed = if cfg!(target_os = "macos") { "-Wl,-dead_strip_dylibs" } else { "-Wl,--as-needed" };
-    format!(
-        "#!/bin/sh\nexec cc -L{} \"$@\" {as_needed} {} {}\n",
-        quoted(empty_libraries),
-        quoted(&library.to_string_lossy()),
-        quoted(&format!("-Wl,-rpath,{folder}"))
-    )
+    let beside = library.map_or_else(String::new, |library| {
+        let folder = library.parent().unwrap_or(Path::new(".")).to_string_lossy();
+        // Build scripts and macros are linked by it, too; they do not need the library and shall not load it.
+        let as_needed = if cfg!(target_os = "macos") { "-Wl,-dead_strip_dylibs" } else { "-Wl,--as-needed" };
+        format!(
+            " {as_needed} {} {}",
+            quoted(&library.to_string_lossy()),
+            quoted(&format!("-Wl,-rpath,{folder}"))
+        )
+    });
+    format!("#!/bin/sh\nexec cc -L{} \"$@\"{beside}\n", quoted(empty_libraries))
 }
 
 fn runner_script(env: &[(String, String)]) -> String {
@@ -488,7 +496,7 @@ mod tests {
         let script = runner_script(&[("LD_PRELOAD".to_owned(), "/a b/lib.so".to_owned())]);
         assert_eq!(script, "#!/bin/sh\nexec env 'LD_PRELOAD=/a b/lib.so' \"$@\"\n");
         assert_eq!(runner_script(&[]), "#!/bin/sh\nexec env \"$@\"\n");
-        let script = linker_script("/e", Path::new("/a b/lib/libmlx.so"));
+        let script = linker_script("/e", Some(Path::new("/a b/lib/libmlx.so")));
         if cfg!(target_os = "linux") {
             assert_eq!(
                 script,
