@@ -201,9 +201,10 @@ class FaultyEngine(reference.Engine):
         return list(layers) if which == "all" else [layers[0 if which == "first" else -1]]
 
     def change_window(self):
-        inner = self.model.model
-        if getattr(inner, "sliding_window", None):
-            inner.sliding_window = max(1, inner.sliding_window + self.fault["delta"])
+        inner = getattr(self.model, "language_model", self.model).model
+        for name in ("sliding_window", "window_size"):
+            if getattr(inner, name, None):
+                setattr(inner, name, max(1, getattr(inner, name) + self.fault["delta"]))
 
     def change_dtype(self):
         dtype = getattr(mx, self.fault["dtype"])

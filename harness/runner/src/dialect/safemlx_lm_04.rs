@@ -311,7 +311,8 @@ fn parameter_shapes(model: &impl ModuleParameters) -> Shapes {
         .into_iter()
         .map(|(name, array)| {
             let shape = array.shape().iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-            (name.to_string(), shape)
+            // A quantized layer keeps its packed weights one level deeper than files do.
+            (name.replace(".inner.", "."), shape)
         })
         .collect()
 }
