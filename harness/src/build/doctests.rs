@@ -112,7 +112,7 @@ fn commands(
     let object = |file: &String| objects.join(format!("{file}.o"));
     let compile = |file: &String| {
         Invocation::new("c++")
-            .args(["-std=c++20", "-O1", "-w", "-I"])
+            .args(["-std=c++20", "-O0", "-w", "-I"])
             .arg(wheel.folder.join("mlx/include"))
             .arg("-I")
             .arg(&sources.doctest)
