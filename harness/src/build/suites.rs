@@ -341,7 +341,8 @@ pub(super) fn suite_of(
         (true, ..) => (SuiteStatus::Passed, String::new()),
         (false, 0, _) => (SuiteStatus::Broken, complaint()),
         (false, _, 0) => (SuiteStatus::Failed, complaint()),
-        (false, ..) => (SuiteStatus::Failed, String::new()),
+        // Tests that failed, and perhaps a program that died on top.
+        (false, ..) => (SuiteStatus::Failed, killed(&done.stderr_tail).unwrap_or_default()),
     };
     Suite { status, passed, failed, ignored, failing, why, took_s: done.took.as_secs_f64(), ..none }
 }
@@ -357,25 +358,45 @@ pub(super) struct Counted {
     pub(super) reports: usize,
 }
 
-/// Adds up what Rust's test programs print: one summary each.
+/// Adds up what Rust's test programs print: one summary each, and where a program died before it, its lines.
 fn count_libtest(stdout: &str) -> Counted {
     let mut counted = Counted::default();
+    // Passed, failed and ignored of the program that speaks.
+    let mut open = [0_u64; 3];
+    let add = |counted: &mut Counted, [passed, failed, ignored]: [u64; 3]| {
+        counted.passed += passed;
+        counted.failed += failed;
+        counted.ignored += ignored;
+    };
     for line in stdout.lines() {
         if let Some(result) = line.trim().strip_prefix("test result: ") {
             let figure = |word: &str| {
                 let part = result.split([';', '.']).find_map(|part| part.trim().strip_suffix(word));
                 part.and_then(|figure| figure.trim().parse::<u64>().ok()).unwrap_or(0)
             };
-            counted.passed += figure(" passed");
-            counted.failed += figure(" failed");
-            counted.ignored += figure(" ignored");
+            add(&mut counted, [figure(" passed"), figure(" failed"), figure(" ignored")]);
             counted.reports += 1;
-        } else if let Some(name) =
-            line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED"))
+            open = [0; 3];
+        } else if line.starts_with("running ") {
+            add(&mut counted, std::mem::take(&mut open));
+        } else if let Some((name, end)) =
+            line.strip_prefix("test ").and_then(|line| line.rsplit_once(" ... "))
         {
-            counted.failing.push(name.to_owned());
+            match end.split([',', ' ']).next() {
+                Some("ok") => open[0] += 1,
+                Some("FAILED") => {
+                    open[1] += 1;
+                    counted.failing.push(name.to_owned());
+                }
+                Some("ignored") => open[2] += 1,
+                _ => {}
+            }
         }
     }
+    if open != [0; 3] {
+        counted.reports += 1;
+    }
+    add(&mut counted, open);
     counted
 }
 
@@ -406,11 +427,22 @@ fn count_swift(output: &str) -> Counted {
 pub(super) fn first_error(stderr: &str) -> Option<String> {
     let lines = || stderr.lines().map(str::trim);
     let of_compiler = |line: &&str| line.starts_with("error[") || line.contains(": error: ");
-    lines()
-        .find(|line| line.contains("(signal: "))
-        .or_else(|| lines().find(of_compiler))
-        .or_else(|| lines().find(|line| line.starts_with("error")))
-        .map(str::to_owned)
+    killed(stderr).or_else(|| {
+        let found = lines().find(of_compiler).or_else(|| lines().find(|line| line.starts_with("error")));
+        found.map(str::to_owned)
+    })
+}
+
+/// That a test program was killed, and what it said before.
+fn killed(stderr: &str) -> Option<String> {
+    let lines: Vec<&str> = stderr.lines().map(str::trim).collect();
+    let at = lines.iter().position(|line| line.contains("(signal: "))?;
+    let signal = lines[at].rsplit_once("(signal: ").map_or("", |(_, signal)| signal.trim_end_matches(')'));
+    let said = lines[..at].iter().rfind(|line| line.starts_with("what():") || line.contains("panicked"));
+    Some(format!(
+        "a test program ended with signal {signal}{}",
+        said.map_or_else(String::new, |said| format!(": {said}"))
+    ))
 }
 
 /// Puts the suites into the record beside the program.
@@ -466,7 +498,14 @@ mod tests {
                       `x` (signal: 6, SIGABRT: process abort signal)\nerror: 1 target failed:\n";
         let died = suite(101, ONE, stderr);
         assert_eq!(died.status, SuiteStatus::Failed);
-        assert!(died.why.ends_with("(signal: 6, SIGABRT: process abort signal)"), "{}", died.why);
+        assert_eq!(died.why, "a test program ended with signal 6, SIGABRT: process abort signal");
+        // It died in the middle of its tests, after one had failed; the doctests then ran to their end.
+        let cut = "running 9 tests\ntest a ... ok\ntest b - should panic ... ok\ntest c ... FAILED\n";
+        let said = format!("terminate called\n  what():  no stream\n{stderr}");
+        let died = suite(101, &format!("{cut}{ONE}"), &said);
+        assert_eq!((died.passed, died.failed, died.ignored), (4, 1, 1));
+        assert!(died.why.ends_with("process abort signal: what():  no stream"), "{}", died.why);
+        assert_eq!(suite(101, cut, stderr).status, SuiteStatus::Failed);
         let broken = suite(101, "", "error[E0432]: unresolved import `x`\nerror: could not compile `s`\n");
         assert_eq!(broken.status, SuiteStatus::Broken);
         assert_eq!(broken.summary(), "does not compile: error[E0432]: unresolved import `x`");

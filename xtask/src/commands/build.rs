@@ -148,6 +148,9 @@ fn bundle_up(
     Ok(())
 }
 
+/// How many failing tests of a suite a person gets to see.
+const SHOWN_PER_SUITE: usize = 20;
+
 #[derive(Serialize)]
 struct BuildDocument {
     build: String,
@@ -251,8 +254,11 @@ impl BuildDocument {
         }
         for suite in self.suites.iter().flatten() {
             row("tests", &printable(&format!("{}: {}", suite.name, suite.summary())));
-            for name in &suite.failing {
+            for name in suite.failing.iter().take(SHOWN_PER_SUITE) {
                 row("", &printable(&format!("  failed: {name}")));
+            }
+            if let Some(more) = suite.failing.len().checked_sub(SHOWN_PER_SUITE).filter(|more| *more > 0) {
+                row("", &format!("  … and {more} more (`--format json` has them all)"));
             }
             if let (true, Some(log)) = (suite.is_bad(), &suite.log) {
                 row("", &format!("  log: {}", log.display()));
