@@ -144,6 +144,7 @@ const THRESHOLDS: Keys = Keys::called(
         "cosine",
         "max-logit-gap",
         "free-text-drop",
+        "near-tie",
     ],
 );
 
@@ -867,6 +868,7 @@ fn thresholds(root: &Table<'_, '_>) -> Thresholds {
     take("cosine", &mut thresholds.cosine, 1.0);
     take("max-logit-gap", &mut thresholds.max_logit_gap, f64::INFINITY);
     take("free-text-drop", &mut thresholds.free_text_drop, f64::INFINITY);
+    take("near-tie", &mut thresholds.near_tie, f64::INFINITY);
     thresholds
 }
 

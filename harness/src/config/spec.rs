@@ -403,6 +403,14 @@ pub struct Thresholds {
     /// id, by the reference's account.
     #[serde(default = "default_free_text_drop")]
     pub free_text_drop: f64,
+    /// How far an id may lie below the reference's first choice, in nats, for either to be right in a greedy text.
+    #[serde(default = "default_near_tie")]
+    pub near_tie: f64,
+}
+
+/// A start value: roundings of single precision move a logit by a thousandth of this.
+fn default_near_tie() -> f64 {
+    0.05
 }
 
 /// A start value: a sound text that parted from the reference's at a tie lies within a nat, word salad four and more.
@@ -425,6 +433,7 @@ impl Default for Thresholds {
             cosine: 0.999,
             max_logit_gap: 1e-3,
             free_text_drop: default_free_text_drop(),
+            near_tie: default_near_tie(),
         }
     }
 }
@@ -452,13 +461,15 @@ impl Thresholds {
     }
 
     /// For weights of 16 bits, whose rounding moves every logit: the distances of the facts that other kernels need (a
-    /// relative L2 of .02), and twice that for the shallow, wide-spread models of the self-test.
+    /// relative L2 of .02), and twice that for the shallow, wide-spread models of the self-test. A tie is then what the margin
+    /// says: logits that may be off by a fifth of their spread decide no finer.
     #[must_use]
     pub fn for_half_precision(&self) -> Self {
         Self {
             relative_l2: self.relative_l2.max(0.04),
             max_logit_gap: self.max_logit_gap.max(0.2),
             mean_kl: self.mean_kl.max(2e-3),
+            near_tie: self.near_tie.max(self.margin),
             ..self.clone()
         }
     }

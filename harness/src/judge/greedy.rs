@@ -58,6 +58,7 @@ pub fn judge(
     engine: (&Tokens, &Generated),
     right: (&Tokens, &Generated),
     eos_ids: &[u32],
+    near_tie_nats: f64,
 ) -> (Option<GreedyComparison>, Vec<Finding>) {
     let (name, other) = (role_name(of), against_name(against));
     if engine.0.ids != right.0.ids {
@@ -86,7 +87,7 @@ pub fn judge(
             }],
         );
     }
-    let comparison = compare(of, against, engine.1, right.1, eos_ids);
+    let comparison = compare(of, against, engine.1, right.1, eos_ids, near_tie_nats);
     let Some(d) = &comparison.divergence else { return (Some(comparison), Vec::new()) };
     let step = |id: Option<u32>| id.map_or("stops".to_owned(), |id| format!("chooses {id}"));
     let tie = match d.shortfall {
@@ -111,7 +112,7 @@ pub fn judge(
         evidence: json!({
             "against": against,
             "index": d.index,
-            "near_tie_limit_nats": NEAR_TIE_NATS,
+            "near_tie_limit_nats": near_tie_nats,
             "divergence": d,
             "texts": side_by_side(&right.1.text, &engine.1.text),
             "right_ids": window(&right.1.ids, d.index),
@@ -158,6 +159,7 @@ fn compare(
     engine: &Generated,
     right: &Generated,
     eos_ids: &[u32],
+    near_tie_nats: f64,
 ) -> GreedyComparison {
     let index = first_difference(&engine.ids, &right.ids);
     let (right_id, engine_id) = (right.ids.get(index).copied(), engine.ids.get(index).copied());
@@ -174,7 +176,7 @@ fn compare(
             engine_id,
             margin: top.first().zip(top.get(1)).map(|(a, b)| a.logprob - b.logprob),
             shortfall,
-            near_tie: shortfall.is_some_and(|s| s < NEAR_TIE_NATS),
+            near_tie: shortfall.is_some_and(|s| s < near_tie_nats),
         }
     });
     GreedyComparison { of, against, agreed: index, right_len: right.ids.len(), divergence }

@@ -41,6 +41,7 @@ pub(crate) fn thresholds() -> Thresholds {
         cosine: 0.999,
         max_logit_gap: 0.05,
         free_text_drop: 2.0,
+        near_tie: 0.05,
     }
 }
 
