@@ -423,7 +423,8 @@ fn compare_with_reference(
     if let (Some(e), Some(r)) = (generation(engine), generation(reference))
         && tiers.has(Tier::Greedy)
     {
-        let (comparison, mut found) = greedy::judge(role, Against::Reference, e, r, &engine.eos_ids, thresholds.near_tie);
+        let (comparison, mut found) =
+            greedy::judge(role, Against::Reference, e, r, &engine.eos_ids, thresholds.near_tie);
         if let Some(without) = seen.reference_without_history.as_ref().and_then(scored) {
             diagnosis::explain_greedy(&mut found, e, without);
         }
@@ -462,7 +463,8 @@ fn compare_builds(seen: &CellObservations, thresholds: &Thresholds, out: &mut Ce
             }
         }
     } else if let (Some(c), Some(b)) = (generation(candidate), generation(baseline)) {
-        let (comparison, found) = greedy::judge(Role::Candidate, Against::Baseline, c, b, &candidate.eos_ids, thresholds.near_tie);
+        let (comparison, found) =
+            greedy::judge(Role::Candidate, Against::Baseline, c, b, &candidate.eos_ids, thresholds.near_tie);
         out.greedy.extend(comparison);
         found
     } else {
