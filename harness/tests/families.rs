@@ -3,11 +3,13 @@
 //! `REGRAFT_REFERENCE_PYTHON` names an interpreter that has it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+mod support;
+
+use std::{path::Path, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use harness::{
-    build::{Artifact, Provenance},
+    build::Artifact,
     config::{
         load_builds, load_matrix,
         spec::{Architecture, MatrixSpec, ModelSource, ModelSpec, SyntheticSpec},
@@ -20,7 +22,6 @@ use harness::{
     event::Silent,
     model::{Check, ModelInputs, prepare, quantize, synthetic},
 };
-use serde_json::Value;
 
 const PREFILL: usize = 8;
 const STEPS: usize = 16;
@@ -28,22 +29,9 @@ const STEPS: usize = 16;
 /// A fault must move the figure this many times beyond its threshold.
 const CLEARANCE: f64 = 10.0;
 
-/// The reference's library behind the program that can be asked for faults; `None`, with the reason printed, where there is
-/// none on this machine.
-#[allow(clippy::print_stderr, reason = "a test that does not run has to say so")]
+/// The reference's library behind the program that can be asked for faults.
 fn engine() -> Option<Artifact> {
-    let Some(python) = std::env::var_os("REGRAFT_REFERENCE_PYTHON") else {
-        eprintln!("skipped: REGRAFT_REFERENCE_PYTHON names no interpreter with mlx-lm");
-        return None;
-    };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/faulty_engine.py");
-    Some(Artifact {
-        name: "faulty-mlx-lm".into(),
-        program: python.into(),
-        args: vec![script.to_string_lossy().into_owned()],
-        env: BTreeMap::new(),
-        provenance: Provenance { digest: String::new(), inputs: Value::Null, log: Value::Null },
-    })
+    support::reference_program("faulty-mlx-lm", "faulty_engine.py")
 }
 
 fn matrix() -> MatrixSpec {

@@ -2,6 +2,8 @@
 //! that has it. The checkpoint is made here, with random weights.
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -10,7 +12,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use harness::{
-    build::{Artifact, Provenance},
+    build::Artifact,
     engine::{
         ProcessOutcome, Session, SessionOptions,
         protocol::{
@@ -34,21 +36,9 @@ const HEAD: usize = 16;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 
-/// The reference as an artifact; `None`, with the reason printed, where there is none on this machine.
-#[allow(clippy::print_stderr, reason = "a test that does not run has to say so")]
+/// The reference.
 fn reference() -> Option<Artifact> {
-    let Some(python) = std::env::var_os("REGRAFT_REFERENCE_PYTHON") else {
-        eprintln!("skipped: REGRAFT_REFERENCE_PYTHON names no interpreter with mlx-lm");
-        return None;
-    };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference/mlx_lm_engine.py");
-    Some(Artifact {
-        name: "mlx-lm".into(),
-        program: python.into(),
-        args: vec![script.to_string_lossy().into_owned()],
-        env: BTreeMap::new(),
-        provenance: Provenance { digest: String::new(), inputs: Value::Null, log: Value::Null },
-    })
+    support::reference_program("mlx-lm", "mlx_lm_engine.py")
 }
 
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;

@@ -374,11 +374,14 @@ fn finished_build(layout: &Layout, folder: &Path, digest: &str) -> Option<(PathB
 /// The log of a build that went through at this very place; the program knows its library's absolute path.
 fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
     let record: Value = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+    if record.get("digest")? != digest {
+        return None;
+    }
     let log = record.get("log")?.clone();
     let mlx = log.get("mlx")?.as_str().map(PathBuf::from);
     let here = log.get("program")?.as_str()? == folder.join(PROGRAM).to_string_lossy();
     let whole = archive::file_sha256(&folder.join(PROGRAM)).ok()? == log.get("program_sha256")?.as_str()?;
-    (record.get("digest")? == digest && here && whole && mlx.is_none_or(|dir| dir.is_dir())).then_some(log)
+    (here && whole && mlx.is_none_or(|dir| dir.is_dir())).then_some(log)
 }
 
 pub(super) fn with_key(mut object: Value, key: &str, value: Value) -> Value {

@@ -10,9 +10,28 @@ use crate::{
     checkpoint::bad_model,
     mlx,
     op::{self, Computed},
-    protocol::{Device, EngineError, EngineErrorKind, Memory, Op, OpDone, Product},
-    timing,
+    protocol::{Device, EngineError, EngineErrorKind, Hello, Memory, Op, OpDone, PROTOCOL_VERSION, Product},
+    timing::{self, Fault},
 };
+
+/// The CPU, with MLX made ready: weights are read there wherever the model runs, since MLX has no other reader.
+pub(crate) fn reading_device() -> safemlx::Device {
+    let device = safemlx::Device::new(DeviceType::Cpu, 0);
+    // The first checked call replaces MLX's own error handler, which prints and ends the process.
+    let _ = device.get_type();
+    device
+}
+
+/// Who an engine is.
+pub(crate) fn hello(engine: &str, dialect: &str, fault: &Fault) -> Result<Hello, EngineError> {
+    Ok(Hello {
+        protocol: PROTOCOL_VERSION,
+        engine: engine.into(),
+        version: fault.marked(env!("REGRAFT_ENGINE_VERSION")),
+        mlx_version: mlx::version().ok_or_else(|| failed("MLX does not tell its version"))?,
+        dialect: dialect.into(),
+    })
+}
 
 /// A device that is there.
 pub(crate) fn device_for(device: Device) -> Result<safemlx::Device, EngineError> {

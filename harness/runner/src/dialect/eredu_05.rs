@@ -24,7 +24,6 @@ use eredu_core::{
 use eredu_text::tokenizer::{
     ModelChatTemplate, Tokenizer, load_model_chat_template_from_file, token_id_vocabulary,
 };
-use safemlx::DeviceType;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -36,17 +35,16 @@ use crate::{
             self, device_for, device_of, error, exception, exception_kind, failed, read_config, vocab_size,
         },
     },
-    mlx,
     protocol::{
         EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Op, OpDone,
-        PROTOCOL_VERSION, Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
+        Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
     },
     timing::{self, Bare, Fault},
 };
 
 /// The library before a model is loaded.
 pub(crate) struct Eredu05 {
-    /// Weights are read on a CPU stream wherever the model runs: MLX has no other reader.
+    /// Where weights are read.
     reader: ExecutionContext,
     fault: Fault,
 }
@@ -54,10 +52,7 @@ pub(crate) struct Eredu05 {
 impl Eredu05 {
     /// Makes MLX ready.
     pub(crate) fn new() -> Self {
-        let device = safemlx::Device::new(DeviceType::Cpu, 0);
-        // The first checked call replaces MLX's own error handler, which prints and ends the process.
-        let _ = device.get_type();
-        Self { reader: ExecutionContext::new(device), fault: Fault::from_environment() }
+        Self { reader: ExecutionContext::new(common::reading_device()), fault: Fault::from_environment() }
     }
 }
 
@@ -65,13 +60,7 @@ impl Dialect for Eredu05 {
     type Model = LoadedEredu;
 
     fn hello(&self) -> Result<Hello, EngineError> {
-        Ok(Hello {
-            protocol: PROTOCOL_VERSION,
-            engine: "eredu".into(),
-            version: self.fault.marked(env!("REGRAFT_ENGINE_VERSION")),
-            mlx_version: mlx::version().ok_or_else(|| failed("MLX does not tell its version"))?,
-            dialect: "eredu-0.5".into(),
-        })
+        common::hello("eredu", "eredu-0.5", &self.fault)
     }
 
     fn load(&self, request: &Load) -> Result<(LoadedEredu, Loaded), EngineError> {

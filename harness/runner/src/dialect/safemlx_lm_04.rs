@@ -8,8 +8,7 @@ use std::{
 };
 
 use safemlx::{
-    Array, DeviceType, ExecutionContext, Stream, error::Exception, module::ModuleParameters,
-    random::RandomState,
+    Array, ExecutionContext, Stream, error::Exception, module::ModuleParameters, random::RandomState,
 };
 use safemlx_lm::{
     ModelConfigSupport, check_model_config,
@@ -30,17 +29,16 @@ use crate::{
         Dialect, Model,
         common::{self, device_for, device_of, error, exception, failed, on_host, read_config, vocab_size},
     },
-    mlx,
     protocol::{
         EngineError, EngineErrorKind, Generate, Generated, Hello, Load, Loaded, Memory, Op, OpDone,
-        PROTOCOL_VERSION, Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
+        Precision, Score, Scored, Time, Timed, Tokenize, Tokens,
     },
     timing::{self, Bare, Fault},
 };
 
 /// The library before a model is loaded.
 pub(crate) struct SafemlxLm04 {
-    /// Weights are read on a CPU stream wherever the model runs: MLX has no other reader.
+    /// Where weights are read.
     reader: ExecutionContext,
     fault: Fault,
 }
@@ -48,10 +46,7 @@ pub(crate) struct SafemlxLm04 {
 impl SafemlxLm04 {
     /// Makes MLX ready.
     pub(crate) fn new() -> Self {
-        let device = safemlx::Device::new(DeviceType::Cpu, 0);
-        // The first checked call replaces MLX's own error handler, which prints and ends the process.
-        let _ = device.get_type();
-        Self { reader: ExecutionContext::new(device), fault: Fault::from_environment() }
+        Self { reader: ExecutionContext::new(common::reading_device()), fault: Fault::from_environment() }
     }
 }
 
@@ -59,13 +54,7 @@ impl Dialect for SafemlxLm04 {
     type Model = LoadedSafemlxLm;
 
     fn hello(&self) -> Result<Hello, EngineError> {
-        Ok(Hello {
-            protocol: PROTOCOL_VERSION,
-            engine: "safemlx-lm".into(),
-            version: self.fault.marked(env!("REGRAFT_ENGINE_VERSION")),
-            mlx_version: mlx::version().ok_or_else(|| failed("MLX does not tell its version"))?,
-            dialect: "safemlx-lm-0.4".into(),
-        })
+        common::hello("safemlx-lm", "safemlx-lm-0.4", &self.fault)
     }
 
     fn load(&self, request: &Load) -> Result<(LoadedSafemlxLm, Loaded), EngineError> {
