@@ -1,10 +1,11 @@
 """Compares the reference engine's figures with mlx-lm's own benchmark, by turns, and the benchmark with itself.
 
 `PYTHON harness/reference/benchmark_check.py MODEL_DIR [--prompt 128 …] [--tokens 64] [--rounds 6] [--trials 3]
-[--device cpu] [--apart]` with the interpreter of the reference's environment. A round is one turn of the engine and two of
+[--seconds S] [--device cpu] [--apart]` with the interpreter of the reference's environment. A round is one turn of the engine and two of
 `mlx_lm.benchmark`, each with a warm-up of its own, in an order that changes. All turns share one process and one loaded
 model, so that what differs from process to process cannot pass for a difference between the two; with `--apart` each turn
-is a process of its own, and that difference shows.
+is a process of its own, and that difference shows. With `--seconds` each prompt length ends after the round, from the fourth
+on, in which that much time has passed.
 
 Ratios are medians over rounds, each with the range that holds the true median in 90 of 100 cases (order statistics).
 Exit code 0: every range of engine over benchmark, and of benchmark over itself, is within 3 %. 1: an engine's range is
@@ -22,6 +23,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 LIMIT = 0.03
@@ -67,6 +69,8 @@ class Together:
         sys.path.insert(0, str(ENGINE.parent))
         import mlx_lm_engine
 
+        # mlx-lm makes its stream when it is imported, on the device that is the default then.
+        mlx_lm_engine.choose_device(options.device)
         self.options, self.out = options, mlx_lm_engine.PROTOCOL_OUT
         self.engine = mlx_lm_engine.Engine()
         self.engine.answer({"op": "hello"})
@@ -170,6 +174,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--trials", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--apart", action="store_true")
     options = parser.parse_args()
@@ -181,7 +186,7 @@ def main():
 
     worst, table = 0, []
     for prompt in options.prompt:
-        rounds = []
+        rounds, began = [], time.monotonic()
         for number in range(options.rounds):
             # Each order is followed by its reverse, so that few rounds are balanced too.
             order = orders[number // 2 % len(orders)]
@@ -191,6 +196,8 @@ def main():
                 f"{rate} " + " ".join(f"{arm} {taken[arm][at]:.2f}" for arm in ARMS) for at, rate in enumerate(RATES)
             )
             say(f"prompt {prompt}, round {number + 1}: {shown}")
+            if number >= 3 and time.monotonic() - began > options.seconds:
+                break
         for at, rate in enumerate(RATES):
             figures = [{arm: taken[arm][at] for arm in ARMS} for taken in rounds]
             code, says, engine, itself = verdict(figures)

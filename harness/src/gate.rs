@@ -10,7 +10,7 @@ use std::{
     panic,
     path::Path,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -186,7 +186,8 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
         .runnable()
         .map(|cell| if matches!(cell.probe, Probe::Throughput(_)) { 1 } else { 3 })
         .sum();
-    let mut imitated = BTreeSet::new();
+    let course = Course { matrix, engines: &engines, models: &models, options: &options, sink };
+    let mut held = Held { imitated: BTreeSet::new(), reference: Bench::new(&engines.reference, &options) };
     let mut failed: Option<String> = None;
     let begun = Instant::now();
     let cells = phase(sink, "run", Some(steps), || {
@@ -201,15 +202,7 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
                     Disposition::Run => {
                         match why_skipped(request.on_failure, failed.as_deref(), matrix.budget, begun) {
                             Some(reason) => CellRun::Skipped { reason },
-                            None => run_cell(
-                                &planned.cell,
-                                matrix,
-                                &engines,
-                                &models,
-                                &options,
-                                &mut imitated,
-                                sink,
-                            )?,
+                            None => course.run_cell(&planned.cell, &mut held)?,
                         }
                     }
                 };
@@ -405,170 +398,209 @@ fn prepare_models(
         .collect()
 }
 
-/// Runs one cell in all three engines, and the reference once more where that could name a cause or decide what follows
-/// the first difference. `imitated` holds the models whose candidate has been compared with imitated faults already.
-fn run_cell(
-    cell: &Cell,
-    matrix: &MatrixSpec,
-    engines: &Engines,
-    models: &BTreeMap<String, ModelDir>,
-    options: &ObserveOptions,
-    imitated: &mut BTreeSet<String>,
-    sink: &dyn EventSink,
-) -> Result<CellRun, GateError> {
-    let model = models.get(&cell.model).ok_or_else(|| GateError::NoModel {
-        cell: cell.id.to_string(),
-        model: cell.model.clone(),
-        matrix: matrix.name.clone(),
-    })?;
-    if let Probe::Throughput(spec) = &cell.probe {
-        let contest = Contest {
-            cell,
-            spec,
-            candidate: &engines.candidate,
-            baseline: &engines.baseline,
-            reference: Some(&engines.reference),
-            model_dir: &model.path,
-            options,
-        };
-        let mut seen = throughput::hold(&contest, sink)
-            .map_err(|source| GateError::Contest { cell: cell.id.to_string(), source: Box::new(source) })?;
-        seen.claimed_mlx_versions = engines.claimed_mlx.clone();
-        let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
-        return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
-    }
-    // Who measures speed on this machine must not find another model beside his, so correctness waits, too.
-    let _lock = throughput::only_model(sink).map_err(|source| GateError::Contest {
-        cell: cell.id.to_string(),
-        source: Box::new(source.into()),
-    })?;
-    let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
-    let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
+/// What every cell of a run is run with.
+struct Course<'g> {
+    matrix: &'g MatrixSpec,
+    engines: &'g Engines,
+    models: &'g BTreeMap<String, ModelDir>,
+    options: &'g ObserveOptions,
+    sink: &'g dyn EventSink,
+}
 
-    let (reference, baseline, candidate) = if cell.runs_side_by_side() {
-        thread::scope(|scope| {
-            let reference = scope.spawn(|| one(Role::Reference, &engines.reference));
-            let baseline = scope.spawn(|| one(Role::Baseline, &engines.baseline));
-            let candidate = one(Role::Candidate, &engines.candidate);
-            let joined = |thread: thread::ScopedJoinHandle<'_, _>| {
-                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+/// What goes on from cell to cell.
+struct Held {
+    /// The models whose candidate has been compared with imitated faults already.
+    imitated: BTreeSet<String>,
+    /// One process of the reference for all cells that run side by side: Python takes ten times as long to start on a
+    /// machine with a GPU as such a cell takes to compute. It ends before any other cell, which wants the device for itself.
+    reference: Bench,
+}
+
+impl Course<'_> {
+    /// Runs one cell in all three engines, and the reference once more where that could name a cause or decide what
+    /// follows the first difference.
+    fn run_cell(&self, cell: &Cell, held: &mut Held) -> Result<CellRun, GateError> {
+        let Self { matrix, engines, options, sink, .. } = *self;
+        let model = self.models.get(&cell.model).ok_or_else(|| GateError::NoModel {
+            cell: cell.id.to_string(),
+            model: cell.model.clone(),
+            matrix: matrix.name.clone(),
+        })?;
+        if !cell.runs_side_by_side() {
+            held.reference.finish();
+        }
+        if let Probe::Throughput(spec) = &cell.probe {
+            let contest = Contest {
+                cell,
+                spec,
+                candidate: &engines.candidate,
+                baseline: &engines.baseline,
+                reference: Some(&engines.reference),
+                model_dir: &model.path,
+                options,
             };
-            Ok::<_, GateError>((joined(reference)?, joined(baseline)?, candidate?))
-        })?
-    } else {
-        (
-            one(Role::Reference, &engines.reference)?,
-            one(Role::Baseline, &engines.baseline)?,
-            one(Role::Candidate, &engines.candidate)?,
-        )
-    };
-    let mut seen = CellObservations {
-        claimed_mlx_versions: engines.claimed_mlx.clone(),
-        candidate: Some(candidate),
-        baseline: Some(baseline),
-        reference: Some(reference),
-        cache_bytes_per_token: cell.stretch().and_then(|_| model::cache_bytes_per_token(&model.path)),
-        known: matrix.known.iter().filter(|known| pattern_matches(&known.cells, &cell.id)).cloned().collect(),
-        ..CellObservations::default()
-    };
-    score_again(cell, &mut seen, matrix, engines, model, options, sink).map_err(failed)?;
-    if diagnosis::wants_imitations(cell, &seen, &matrix.thresholds) && imitated.insert(cell.model.clone()) {
-        imitate(cell, &mut seen, engines, model, options, sink).map_err(failed)?;
-    }
-    let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
-    Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) })
-}
+            let mut seen = throughput::hold(&contest, sink).map_err(|source| GateError::Contest {
+                cell: cell.id.to_string(),
+                source: Box::new(source),
+            })?;
+            seen.claimed_mlx_versions = engines.claimed_mlx.clone();
+            let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
+            return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
+        }
+        // Who measures speed on this machine must not find another model beside his, so correctness waits, too.
+        let _lock = throughput::only_model(sink).map_err(|source| GateError::Contest {
+            cell: cell.id.to_string(),
+            source: Box::new(source.into()),
+        })?;
+        let failed = |source| GateError::Observe { matrix: matrix.name.clone(), source: Box::new(source) };
+        let one = |role, engine| observe(cell, role, engine, &model.path, options, sink).map_err(failed);
 
-/// Scores what the judge asks for: the reference without history, and texts that builds chose by themselves.
-fn score_again(
-    cell: &Cell,
-    seen: &mut CellObservations,
-    matrix: &MatrixSpec,
-    engines: &Engines,
-    model: &ModelDir,
-    options: &ObserveOptions,
-    sink: &dyn EventSink,
-) -> Result<(), ObserveError> {
-    let along = |seen: &CellObservations, role: Role| {
-        seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
-    };
-    let texts: Vec<(Role, Role, ForcedIds)> = judge::free_texts_of(cell, seen, &matrix.thresholds)
-        .into_iter()
-        .filter_map(|(of, by)| Some((of, by, along(seen, of)?)))
-        .collect();
-    let lost = judge::counterfactual_of(cell, seen, &matrix.thresholds).and_then(|role| along(seen, role));
-    for (by, engine) in [(Role::Reference, &engines.reference), (Role::Baseline, &engines.baseline)] {
-        let mut scorings: Vec<Scoring<'_>> = texts
-            .iter()
-            .filter(|text| text.1 == by)
-            .map(|text| Scoring { forced: &text.2, want: Wanted::Likelihood })
+        let (reference, baseline, candidate) = if cell.runs_side_by_side() {
+            thread::scope(|scope| {
+                let reference = scope.spawn(|| {
+                    let step = format!("{} with {}", cell.id, engines.reference.name);
+                    sink.emit(Event::StepStarted { step: step.clone() });
+                    let seen = held.reference.observe(cell, Role::Reference, &model.path).map_err(failed)?;
+                    let (outcome, took) =
+                        (seen.exit.label().to_owned(), Duration::from_secs_f64(seen.wall_s));
+                    sink.emit(Event::StepFinished { step, outcome, took });
+                    Ok(seen)
+                });
+                let baseline = scope.spawn(|| one(Role::Baseline, &engines.baseline));
+                let candidate = one(Role::Candidate, &engines.candidate);
+                let joined = |thread: thread::ScopedJoinHandle<'_, _>| {
+                    thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+                };
+                Ok::<_, GateError>((joined(reference)?, joined(baseline)?, candidate?))
+            })?
+        } else {
+            (
+                one(Role::Reference, &engines.reference)?,
+                one(Role::Baseline, &engines.baseline)?,
+                one(Role::Candidate, &engines.candidate)?,
+            )
+        };
+        let mut seen = CellObservations {
+            claimed_mlx_versions: engines.claimed_mlx.clone(),
+            candidate: Some(candidate),
+            baseline: Some(baseline),
+            reference: Some(reference),
+            cache_bytes_per_token: cell.stretch().and_then(|_| model::cache_bytes_per_token(&model.path)),
+            known: matrix
+                .known
+                .iter()
+                .filter(|known| pattern_matches(&known.cells, &cell.id))
+                .cloned()
+                .collect(),
+            ..CellObservations::default()
+        };
+        self.score_again(cell, &mut seen, model, &mut held.reference).map_err(failed)?;
+        if diagnosis::wants_imitations(cell, &seen, &matrix.thresholds)
+            && held.imitated.insert(cell.model.clone())
+        {
+            self.imitate(cell, &mut seen, model).map_err(failed)?;
+        }
+        let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
+        Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) })
+    }
+
+    /// Scores what the judge asks for: the reference without history, and texts that builds chose by themselves.
+    fn score_again(
+        &self,
+        cell: &Cell,
+        seen: &mut CellObservations,
+        model: &ModelDir,
+        kept: &mut Bench,
+    ) -> Result<(), ObserveError> {
+        let Self { matrix, engines, options, sink, .. } = *self;
+        let along = |seen: &CellObservations, role: Role| {
+            seen.of(role).and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
+        };
+        let texts: Vec<(Role, Role, ForcedIds)> = judge::free_texts_of(cell, seen, &matrix.thresholds)
+            .into_iter()
+            .filter_map(|(of, by)| Some((of, by, along(seen, of)?)))
             .collect();
-        let lost = lost.as_ref().filter(|_| by == Role::Reference);
-        scorings.extend(lost.map(|forced| Scoring { forced, want: Wanted::RowsWithoutHistory }));
-        if scorings.is_empty() {
-            continue;
-        }
-        // Not one of the announced steps, whose total must not be overrun.
-        let mut scored =
-            observe_scorings(cell, by, &scorings, engine, &model.path, options, &Silent)?.into_iter();
-        for (of, by, _) in texts.iter().filter(|text| text.1 == by) {
-            if let Some(observation) = scored.next() {
-                seen.free_texts.push(FreeTextScoring { of: *of, by: *by, observation });
+        let lost =
+            judge::counterfactual_of(cell, seen, &matrix.thresholds).and_then(|role| along(seen, role));
+        for (by, engine) in [(Role::Reference, &engines.reference), (Role::Baseline, &engines.baseline)] {
+            let mut scorings: Vec<Scoring<'_>> = texts
+                .iter()
+                .filter(|text| text.1 == by)
+                .map(|text| Scoring { forced: &text.2, want: Wanted::Likelihood })
+                .collect();
+            let lost = lost.as_ref().filter(|_| by == Role::Reference);
+            scorings.extend(lost.map(|forced| Scoring { forced, want: Wanted::RowsWithoutHistory }));
+            if scorings.is_empty() {
+                continue;
+            }
+            // Not one of the announced steps, whose total must not be overrun.
+            let scored = if by == Role::Reference && cell.runs_side_by_side() {
+                scorings
+                    .iter()
+                    .map(|scoring| kept.score(cell, by, &model.path, scoring))
+                    .collect::<Result<Vec<_>, _>>()?
+            } else {
+                observe_scorings(cell, by, &scorings, engine, &model.path, options, &Silent)?
+            };
+            let mut scored = scored.into_iter();
+            for (of, by, _) in texts.iter().filter(|text| text.1 == by) {
+                if let Some(observation) = scored.next() {
+                    seen.free_texts.push(FreeTextScoring { of: *of, by: *by, observation });
+                }
+            }
+            match (lost, scored.next()) {
+                (None, _) => {}
+                (Some(_), Some(observation)) if observation.exit == ProcessOutcome::Clean => {
+                    seen.reference_without_history = Some(observation);
+                }
+                (Some(_), _) => sink.emit(Event::Warning(format!(
+                    "the reference without history did not answer at {}: the cause of the difference stays unnamed",
+                    cell.id
+                ))),
             }
         }
-        match (lost, scored.next()) {
-            (None, _) => {}
-            (Some(_), Some(observation)) if observation.exit == ProcessOutcome::Clean => {
-                seen.reference_without_history = Some(observation);
-            }
-            (Some(_), _) => sink.emit(Event::Warning(format!(
-                "the reference without history did not answer at {}: the cause of the difference stays unnamed",
-                cell.id
-            ))),
-        }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Runs the faulty reference along the cell's ids, once with each fault that a cause is known for.
-fn imitate(
-    cell: &Cell,
-    seen: &mut CellObservations,
-    engines: &Engines,
-    model: &ModelDir,
-    options: &ObserveOptions,
-    sink: &dyn EventSink,
-) -> Result<(), ObserveError> {
-    let Some(forced) = seen.reference.as_ref().and_then(|o| o.measured.as_ref()).map(ForcedIds::of) else {
-        return Ok(());
-    };
-    let unnamed = |why: std::io::Error| {
-        sink.emit(Event::Warning(format!(
-            "no fault is imitated at {}, so the cause is guessed: {why}",
-            cell.id
-        )));
-    };
-    let folder = match tempfile::tempdir() {
-        Ok(folder) => folder,
-        Err(why) => {
-            unnamed(why);
+    /// Runs the faulty reference along the cell's ids, once with each fault that a cause is known for.
+    fn imitate(
+        &self,
+        cell: &Cell,
+        seen: &mut CellObservations,
+        model: &ModelDir,
+    ) -> Result<(), ObserveError> {
+        let Some(forced) = seen.reference.as_ref().and_then(|o| o.measured.as_ref()).map(ForcedIds::of)
+        else {
             return Ok(());
+        };
+        let unnamed = |why: std::io::Error| {
+            self.sink.emit(Event::Warning(format!(
+                "no fault is imitated at {}, so the cause is guessed: {why}",
+                cell.id
+            )));
+        };
+        let folder = match tempfile::tempdir() {
+            Ok(folder) => folder,
+            Err(why) => {
+                unnamed(why);
+                return Ok(());
+            }
+        };
+        let mut bench = Bench::new(&self.engines.faulty, self.options);
+        for (name, fault) in diagnosis::imitations() {
+            let faulty = folder.path().join(name);
+            if let Err(why) = make_faulty_folder(&model.path, &faulty, &fault) {
+                unnamed(why);
+                return Ok(());
+            }
+            let scoring = Scoring { forced: &forced, want: Wanted::Rows };
+            let imitation: Observation = bench.score(cell, Role::Reference, &faulty, &scoring)?;
+            if imitation.measured.is_some() {
+                seen.imitations.insert(name.to_owned(), imitation);
+            }
         }
-    };
-    let mut bench = Bench::new(&engines.faulty, options);
-    for (name, fault) in diagnosis::imitations() {
-        let faulty = folder.path().join(name);
-        if let Err(why) = make_faulty_folder(&model.path, &faulty, &fault) {
-            unnamed(why);
-            return Ok(());
-        }
-        let scoring = Scoring { forced: &forced, want: Wanted::Rows };
-        let imitation: Observation = bench.score(cell, Role::Reference, &faulty, &scoring)?;
-        if imitation.measured.is_some() {
-            seen.imitations.insert(name.to_owned(), imitation);
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// What figures of this run depend on, beside the builds.

@@ -117,7 +117,7 @@ pub(crate) fn score(rows: &mut impl Rows, request: &Score) -> Result<Scored, Eng
     }
 
     mlx::restart_peak();
-    let before = mlx::active_memory_bytes();
+    let before = mlx::settled_memory_bytes();
     let mut held_bytes = None;
     let mut prefill = Duration::ZERO;
     let mut decode = Duration::ZERO;
@@ -135,7 +135,7 @@ pub(crate) fn score(rows: &mut impl Rows, request: &Score) -> Result<Scored, Eng
         }
         place += 1;
         if place == places.len() {
-            held_bytes = mlx::active_memory_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
+            held_bytes = mlx::settled_memory_bytes().zip(before).map(|(now, then)| now.saturating_sub(then));
         }
         resumed = Instant::now();
         request

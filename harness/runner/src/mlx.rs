@@ -1,7 +1,11 @@
 //! The few calls of mlx-c that not every safemlx wraps, the same in all of them. The only module with unsafe code.
 #![allow(unsafe_code, reason = "plain foreign calls; every pointer is to a live local")]
 
-use std::ffi::{CStr, c_int};
+use std::{
+    ffi::{CStr, c_int},
+    thread,
+    time::Duration,
+};
 
 /// The version that the loaded MLX library reports; `None` where it reports none.
 pub(crate) fn version() -> Option<String> {
@@ -31,6 +35,27 @@ pub(crate) fn active_memory_bytes() -> Option<u64> {
     // SAFETY: the call writes one `size_t` to a live local.
     let status = unsafe { safemlx_sys::mlx_get_active_memory(&mut bytes) };
     (status == 0).then_some(bytes as u64)
+}
+
+/// How often [`settled_memory_bytes`] must read the same figure, and how often it reads at most, a millisecond apart.
+const STILL_READS: usize = 5;
+const MOST_READS: usize = 200;
+
+/// The bytes that MLX holds in arrays once what the last evaluation used has been given back. On CUDA a thread of MLX's own
+/// does that after the result is there, and now and then a figure that is read at once is twice as large.
+pub(crate) fn settled_memory_bytes() -> Option<u64> {
+    let mut last = active_memory_bytes()?;
+    let mut same = 1;
+    for _ in 1..MOST_READS {
+        if same == STILL_READS {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+        let now = active_memory_bytes()?;
+        same = if now == last { same + 1 } else { 1 };
+        last = now;
+    }
+    Some(last)
 }
 
 /// Begins the account of [`peak_memory_bytes`] anew, and gives what is kept for later back to the system.

@@ -61,6 +61,8 @@ pub struct Session {
     command: String,
     watch: MemoryWatch,
     timeout: Duration,
+    /// Since when the time counts.
+    since: Instant,
     memory_limit_bytes: Option<u64>,
     started: Instant,
     last_id: u64,
@@ -84,6 +86,7 @@ impl Session {
             command: spec.command_line(),
             watch: MemoryWatch::begin(),
             timeout: options.timeout,
+            since: Instant::now(),
             memory_limit_bytes: options.memory_limit_bytes,
             started: Instant::now(),
             last_id: 0,
@@ -105,6 +108,12 @@ impl Session {
     /// How long the process has lived.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
+    }
+
+    /// Gives all requests from now on together so much time, whatever those before them took.
+    pub fn renew(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.since = Instant::now();
     }
 
     /// Asks who the engine is; an engine of another protocol version is refused here.
@@ -246,7 +255,7 @@ impl Session {
         let line = serde_json::to_string(&Numbered { id: self.last_id, body: request })
             .expect("a request holds nothing that JSON cannot");
         self.child.say(&line);
-        let deadline = self.started + self.timeout;
+        let deadline = self.since + self.timeout;
         let watch = &mut self.watch;
         let outcome = match self.child.hear(deadline, &mut || watch.sample()) {
             Heard::Line(line) => match serde_json::from_slice::<Numbered<Response>>(&line) {
@@ -520,6 +529,20 @@ mod tests {
             });
             assert!(gone, "process {pid:?} of the group still lives");
         }
+    }
+
+    #[test]
+    fn time_that_is_renewed_counts_anew() {
+        let slow_memory = format!("{HELLO}sleep 1.2; {MEMORY}sleep 1.2; {BYE}");
+        let (memory, outcome) = talk(&slow_memory, 2000);
+        assert!(memory.is_some());
+        assert!(matches!(outcome, ProcessOutcome::TimedOut { .. }), "{outcome:?}");
+
+        let mut session = start(&slow_memory, 2000);
+        session.hello();
+        let memory = session.memory();
+        session.renew(Duration::from_secs(20));
+        assert_eq!((memory.is_some(), session.finish()), (true, ProcessOutcome::Clean));
     }
 
     #[test]

@@ -1,23 +1,25 @@
 //! One engine process for many cells and many model folders, one after the other: for engines that may load again (the
-//! faulty reference), where a process a cell would cost more than the cell. After a refusal or an end it starts anew.
+//! reference and its faulty twin), where a process a cell would cost more than the cell. After a refusal or an end it
+//! starts anew.
 
 use std::{
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crate::{
     build::Artifact,
     engine::{
         Session, SessionOptions,
-        protocol::{Device, Hello, Load, Loaded, Tokenize},
+        protocol::{Hello, Load, Loaded, Tokenize},
     },
     matrix::{
-        cell::Cell,
+        cell::{Backend, Cell},
         ids::FolderIds,
         observation::{Observation, ProcessOutcome, Role},
-        run::{Measure, ObserveError, ObserveOptions, Scoring, measure_cell, measure_scoring},
+        run::{Measure, ObserveError, ObserveOptions, Scoring, device_of, measure_cell, measure_scoring},
     },
+    tools::conditions,
 };
 
 /// An engine process that is kept.
@@ -35,7 +37,7 @@ struct Running {
 }
 
 impl Bench {
-    /// Starts nothing yet. The options' time is that of a whole process.
+    /// Starts nothing yet. The options' time is that of one cell, its loading and the start of a process included.
     pub fn new(artifact: &Artifact, options: &ObserveOptions) -> Self {
         Self { artifact: artifact.clone(), options: options.clone(), running: None, processes: 0 }
     }
@@ -45,7 +47,7 @@ impl Bench {
         self.processes
     }
 
-    /// Observes a cell on the CPU.
+    /// Observes a cell.
     ///
     /// # Errors
     /// Where the program cannot be started, or the folder does not say what ids there are.
@@ -60,7 +62,7 @@ impl Bench {
         })
     }
 
-    /// Scores given ids at a cell, on the CPU.
+    /// Scores given ids at a cell.
     ///
     /// # Errors
     /// As [`Bench::observe`].
@@ -97,12 +99,17 @@ impl Bench {
         let folder = FolderIds::read(model_dir)
             .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
         let begun = Instant::now();
+        let device_wanted = device_of(cell.backend);
+        let timeout = cell.budget.timeout_s.map_or(self.options.timeout, Duration::from_secs_f64);
         let running = match &mut self.running {
-            Some(running) => running,
+            Some(running) => {
+                running.session.renew(timeout);
+                running
+            }
             none => {
                 let name = format!("{}.{}.stderr.log", self.artifact.name, self.processes);
                 let session = SessionOptions {
-                    timeout: self.options.timeout,
+                    timeout,
                     memory_limit_bytes: None,
                     stderr_log: Some(self.options.log_dir.join(name)),
                 };
@@ -124,7 +131,7 @@ impl Bench {
                     .to_string_lossy()
                     .into_owned(),
                 precision: cell.precision,
-                device: Device::Cpu,
+                device: device_wanted,
             };
             running.loaded = running.session.load(&load).map(|loaded| (model_dir.to_owned(), loaded));
         }
@@ -133,6 +140,9 @@ impl Bench {
             .as_ref()
             .map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
         let measured = loaded.as_ref().and_then(|_| measure(&mut running.session, &folder, &eos_ids));
+        let gpu = (cell.backend == Backend::Cuda && loaded.is_some())
+            .then(|| conditions::gpu_use(running.session.pid()))
+            .flatten();
         let (hello, command) = (running.hello.clone(), running.session.command().to_owned());
         let exit = match &measured {
             Some(_) => ProcessOutcome::Clean,
@@ -144,8 +154,8 @@ impl Bench {
             engine: self.artifact.name.clone(),
             hello,
             device: loaded.as_ref().map(|loaded| loaded.device),
-            device_wanted: Device::Cpu,
-            gpu: None,
+            device_wanted,
+            gpu,
             model_type: loaded.as_ref().map(|loaded| loaded.model_type.clone()),
             vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
             eos_ids,

@@ -366,7 +366,7 @@ pub(crate) fn measure_scoring(
     Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored, again: Vec::new() })
 }
 
-fn device_of(backend: Backend) -> Device {
+pub(crate) fn device_of(backend: Backend) -> Device {
     match backend {
         Backend::Cpu => Device::Cpu,
         Backend::Metal | Backend::Cuda => Device::Gpu,
