@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::{
     build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
-    config::spec::{BuildSpec, MatrixSpec, ModelSource},
+    config::spec::{BuildSpec, Known, MatrixSpec, ModelSource},
     engine::fault::make_faulty_folder,
     event::{Event, EventSink, Silent},
     judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
@@ -398,6 +398,11 @@ fn prepare_models(
         .collect()
 }
 
+/// What the matrix states of builds at a cell.
+fn known_at(matrix: &MatrixSpec, cell: &Cell) -> Vec<Known> {
+    matrix.known.iter().filter(|known| pattern_matches(&known.cells, &cell.id)).cloned().collect()
+}
+
 /// What every cell of a run is run with.
 struct Course<'g> {
     matrix: &'g MatrixSpec,
@@ -444,6 +449,7 @@ impl Course<'_> {
                 source: Box::new(source),
             })?;
             seen.claimed_mlx_versions = engines.claimed_mlx.clone();
+            seen.known = known_at(matrix, cell);
             let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
             return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
         }
@@ -486,12 +492,7 @@ impl Course<'_> {
             baseline: Some(baseline),
             reference: Some(reference),
             cache_bytes_per_token: cell.stretch().and_then(|_| model::cache_bytes_per_token(&model.path)),
-            known: matrix
-                .known
-                .iter()
-                .filter(|known| pattern_matches(&known.cells, &cell.id))
-                .cloned()
-                .collect(),
+            known: known_at(matrix, cell),
             ..CellObservations::default()
         };
         self.score_again(cell, &mut seen, model, &mut held.reference).map_err(failed)?;

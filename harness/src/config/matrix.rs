@@ -22,7 +22,10 @@ use crate::{
     engine::protocol::{Precision, Product},
     judge::{
         text::SIGNALS,
-        throughput::rule::{FEWEST_RUNS, MOST_RUNS},
+        throughput::{
+            REGRESSION,
+            rule::{FEWEST_RUNS, MOST_RUNS},
+        },
     },
     matrix::{
         cell::{AnswerShape, Backend, Budget, CellId, Probe, Stretch},
@@ -102,7 +105,7 @@ const ATTENTION: Keys = Keys::new(&["queries", "keys", "heads", "kv-heads", "hea
 const ROPE: Keys = Keys::new(&["offset", "length", "batch", "heads", "head-dim", "base", "tolerance"]);
 const CONCATENATE: Keys = Keys::new(&["pieces", "rows", "width", "tolerance"]);
 const REPEAT: Keys = Keys::new(&["rows", "width", "times", "tolerance"]);
-const KNOWN: Keys = Keys::new(&["build", "cells", "codes", "why", "weight"]);
+const KNOWN: Keys = Keys::new(&["build", "cells", "codes", "why", "weight", "up-to"]);
 const WEIGHTS: &[(&str, KnownWeight)] = &[("fault", KnownWeight::Fault), ("limit", KnownWeight::Limit)];
 const INPUTS: &[(&str, Input)] = &[("plain", Input::Plain), ("long", Input::Long)];
 const GREEDY: Keys = Keys::new(&["max-tokens"]);
@@ -576,12 +579,25 @@ fn known_fault(table: &Table<'_, '_>, builds: &[&str], cells: &BTreeSet<CellId>)
     let codes = table.required_list::<String>("codes").map(inner);
     let why = filled(table, "why");
     let weight = table.required_word("weight", WEIGHTS);
+    let speed = codes.as_ref().is_some_and(|codes| codes.iter().any(|code| code == REGRESSION));
+    let limit = weight.as_ref().is_some_and(|weight| *weight.get_ref() == KnownWeight::Limit);
+    let up_to = if table.has("up-to") { share(table, "up-to", None).map(Some) } else { Some(None) };
+    match (speed && limit, &up_to) {
+        (true, Some(None)) => table.problem(
+            table.span(),
+            "a known limit of speed needs `up-to`, the largest loss that is known, such as 0.3",
+        ),
+        (false, Some(Some(_))) => table
+            .problem(table.span(), format!("`up-to` belongs to a `limit` whose `codes` hold `{REGRESSION}`")),
+        _ => {}
+    }
     Some(Known {
         build: build?.into_inner(),
         cells: pattern?.into_inner(),
         codes: codes?,
         why: why?.into_inner(),
         weight: weight?.into_inner(),
+        up_to: up_to?,
     })
 }
 

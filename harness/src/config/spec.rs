@@ -255,7 +255,7 @@ pub struct MatrixSpec {
 }
 
 /// One `[[known]]` of a matrix: what a build is known to do at some cells. A gate that does not see it is blind there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
     /// A pattern of build names: a bundle may carry a build under a shorter name.
     pub build: String,
@@ -267,6 +267,10 @@ pub struct Known {
     pub why: String,
     /// What it means for the cell.
     pub weight: KnownWeight,
+    /// For a known limit of speed or memory: the largest loss that is known, as a share of the baseline's goodness. What is
+    /// worse still is a regression like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to: Option<f64>,
 }
 
 impl Known {

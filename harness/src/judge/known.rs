@@ -30,15 +30,7 @@ pub fn apply(seen: &CellObservations, findings: &mut Vec<Finding>) {
             for finding in findings.iter_mut().filter(|f| f.subject == subject) {
                 if finding.severity == Severity::Error && known.codes.contains(&finding.code) {
                     as_stated = true;
-                    finding
-                        .message
-                        .push_str(&format!("; this is known of `{}`: {}", observation.engine, known.why));
-                    if known.weight == KnownWeight::Limit {
-                        finding.severity = Severity::Warning;
-                        if let Value::Object(evidence) = &mut finding.evidence {
-                            evidence.insert(LIMIT.into(), true.into());
-                        }
-                    }
+                    state(known, &observation.engine, finding);
                 }
             }
             if !as_stated {
@@ -46,6 +38,35 @@ pub fn apply(seen: &CellObservations, findings: &mut Vec<Finding>) {
             }
         }
     }
+}
+
+/// Says of an error that it is as known.
+fn state(known: &Known, build: &str, finding: &mut Finding) {
+    finding.message.push_str(&format!("; this is known of `{build}`: {}", known.why));
+    if known.weight == KnownWeight::Limit {
+        finding.severity = Severity::Warning;
+        if let Value::Object(evidence) = &mut finding.evidence {
+            evidence.insert(LIMIT.into(), true.into());
+        }
+    }
+}
+
+/// Makes a loss of speed a known limit of the candidate, where the matrix states one that is no smaller, and says whether it
+/// is. A loss is seen beside a baseline, which may have it too: where none is seen, nothing is missing.
+///
+/// `loss` is a share of the baseline's goodness: .3 for ten sevenths of its time or memory.
+pub fn apply_to_loss(seen: &CellObservations, loss: f64, finding: &mut Finding) -> bool {
+    let Some(candidate) = &seen.candidate else { return false };
+    let stated = seen.known.iter().find(|known| {
+        known.is_about(&candidate.engine)
+            && known.weight == KnownWeight::Limit
+            && known.codes.contains(&finding.code)
+            && known.up_to.is_some_and(|most| loss <= most)
+    });
+    if let Some(known) = stated {
+        state(known, &candidate.engine, finding);
+    }
+    stated.is_some()
 }
 
 fn not_seen(known: &Known, observation: &Observation) -> Finding {
@@ -91,6 +112,7 @@ mod tests {
             codes: vec!["decode-logits-diverge".into()],
             why: "it has no history".into(),
             weight,
+            up_to: None,
         }];
         judge_cell(&cell, &seen, &thresholds()).findings
     }
@@ -113,6 +135,7 @@ mod tests {
             codes: Vec::new(),
             why: String::new(),
             weight: KnownWeight::Limit,
+            up_to: None,
         };
         for (pattern, build, about) in [
             ("*4e53c5e", "git-4e53c5e", true),

@@ -585,9 +585,19 @@ fn speed_line(report: &Report) -> Option<String> {
             _ => format!("{} ({})", cell.id, cell.reason),
         })
         .collect();
+    // A loss that is known of the candidate and weighs nothing.
+    let stated: Vec<String> = judged
+        .iter()
+        .filter(|(cell, judgement)| {
+            cell.status == CellStatus::Pass
+                && judgement.metrics.iter().any(|m| m.outcome == Some(Outcome::Worse))
+        })
+        .map(|(cell, judgement)| format!("{} ({})", cell.id, judgement.reason))
+        .collect();
     let cells = if judged.len() == 1 { "cell" } else { "cells" };
     match (judged.len(), worse.is_empty()) {
         (0, _) => None,
+        (_, true) if !stated.is_empty() => Some(format!("throughput: {}", stated.join("; "))),
         (n, true) => Some(format!("throughput: no {cells} of {n} got worse in two sessions")),
         (_, false) => Some(format!("throughput got worse: {}", worse.join("; "))),
     }

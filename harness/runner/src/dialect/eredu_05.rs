@@ -164,8 +164,12 @@ impl LoadedEredu {
         take: impl FnOnce(&mut dyn Iterator<Item = Result<u32, EngineError>>) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         self.reset()?;
+        // Without a checkpoint's settings the defaults sort every row for its most likely ids, though the first is taken.
         let greedy = GenerationConfigOverrides {
             temperature: Some(0.0),
+            top_k: Some(0),
+            top_p: Some(1.0),
+            min_p: Some(0.0),
             max_new_tokens: Some(request.tokens),
             ..Default::default()
         };

@@ -14,7 +14,7 @@ use self::{
     stats::{coefficient_of_variation, mann_whitney_p_less, median, quantile, theil_sen_slope},
 };
 use super::{
-    CellJudgement, CellObservations, Finding, ROLES, ReferenceState, Sameness, Severity, Subject, hard,
+    CellJudgement, CellObservations, Finding, ROLES, ReferenceState, Sameness, Severity, Subject, hard, known,
 };
 use crate::matrix::{
     Cell, Role,
@@ -261,8 +261,19 @@ pub(super) fn judge(cell: &Cell, spec: &ThroughputSpec, seen: &CellObservations)
             evidence: json!({}),
         });
     }
-    let worse: Vec<_> = metrics.iter().filter(|m| m.outcome == Some(Outcome::Worse)).collect();
-    findings.extend(worse.iter().map(|m| regression(m, same_ids)));
+    let mut stated = Vec::new();
+    let mut worse = Vec::new();
+    for m in metrics.iter().filter(|m| m.outcome == Some(Outcome::Worse)) {
+        let mut finding = regression(m, same_ids);
+        let known = same_ids
+            && m.confirmation.is_some_and(|look| known::apply_to_loss(seen, 1.0 - look.ratio, &mut finding));
+        if known {
+            stated.push(sentence(m))
+        } else {
+            worse.push(m)
+        }
+        findings.push(finding);
+    }
     findings.extend(metrics.iter().filter_map(|m| bound(m, spec)));
     let growth = [Role::Candidate, Role::Baseline].map(|role| growths(runs, role));
     findings.extend(leak(&growth, spec));
@@ -276,6 +287,8 @@ pub(super) fn judge(cell: &Cell, spec: &ThroughputSpec, seen: &CellObservations)
         (Outcome::Inconclusive, format!("{}, but the builds produce different ids", sentence(m)))
     } else if let Some(m) = open.first() {
         (Outcome::Inconclusive, why_open(m))
+    } else if !stated.is_empty() {
+        (Outcome::Pass, format!("slower or hungrier as the matrix states: {}", stated.join("; ")))
     } else {
         let reason =
             "the candidate is no slower and no hungrier than the baseline, within the limits".to_owned();
@@ -461,7 +474,9 @@ fn leak([candidate, baseline]: &[Vec<f64>; 2], spec: &ThroughputSpec) -> Option<
 pub(crate) mod tests {
     use super::*;
     use crate::{
+        config::spec::{Known, KnownWeight, Thresholds},
         engine::protocol::Precision,
+        judge::{judge_cell, toy},
         matrix::{
             Backend, Probe,
             throughput::{BlockRuns, RequestFigures},
@@ -587,6 +602,39 @@ pub(crate) mod tests {
         let cpu = judged(sessions(), &ThroughputSpec { clock: Clock::Cpu, ..spec() });
         assert_eq!(codes(&cpu), [(REGRESSION, Severity::Error)]);
         assert!(outcome_of(&cpu).1.starts_with("processor time a request"), "{:?}", outcome_of(&cpu));
+    }
+
+    #[test]
+    fn a_loss_that_the_matrix_states_is_told_and_a_larger_one_is_a_regression() {
+        let slow = Build { slow: 1.25, ..SOUND };
+        let with_limit = |build: &str, up_to: f64| {
+            let sessions = vec![session(slow, SOUND, 12, 0.01), session(slow, SOUND, 12, 0.01)];
+            let other = toy::observe(&toy::logits_cell("m"), Role::Candidate, "other", toy::Fault::None);
+            let seen = CellObservations {
+                candidate: Some(other),
+                throughput: Some(ThroughputRuns { sessions, reference: vec![] }),
+                known: vec![Known {
+                    build: build.into(),
+                    cells: "*".into(),
+                    codes: vec![REGRESSION.into()],
+                    why: "it does more".into(),
+                    weight: KnownWeight::Limit,
+                    up_to: Some(up_to),
+                }],
+                ..CellObservations::default()
+            };
+            judge_cell(&cell_of("m", &spec()), &seen, &Thresholds::default())
+        };
+        let stated = with_limit("other", 0.25);
+        assert_eq!(codes(&stated), [(REGRESSION, Severity::Warning)]);
+        assert!(stated.findings[0].message.ends_with("; this is known of `other`: it does more"));
+        let (outcome, why) = outcome_of(&stated);
+        assert_eq!(outcome, Outcome::Pass);
+        assert!(why.starts_with("slower or hungrier as the matrix states: decode, tok/s: 799.2"), "{why}");
+        for unstated in [with_limit("other", 0.15), with_limit("another", 0.25)] {
+            assert_eq!(codes(&unstated), [(REGRESSION, Severity::Error)]);
+            assert_eq!(outcome_of(&unstated).0, Outcome::Worse);
+        }
     }
 
     #[test]
