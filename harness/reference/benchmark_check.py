@@ -1,15 +1,19 @@
-"""Compares the reference engine's figures with mlx-lm's own benchmark, by turns, and the benchmark with itself.
+"""Compares the reference engine's figures with mlx-lm's own: of the same generation, and with `mlx_lm.benchmark` by turns.
 
 `PYTHON harness/reference/benchmark_check.py MODEL_DIR [--prompt 128 …] [--tokens 64] [--rounds 6] [--trials 3]
-[--seconds S] [--device cpu] [--apart]` with the interpreter of the reference's environment. A round is one turn of the engine and two of
-`mlx_lm.benchmark`, each with a warm-up of its own, in an order that changes. All turns share one process and one loaded
-model, so that what differs from process to process cannot pass for a difference between the two; with `--apart` each turn
-is a process of its own, and that difference shows. With `--seconds` each prompt length ends after the round, from the fourth
-on, in which that much time has passed.
+[--seconds S] [--device cpu] [--apart]` with the interpreter and the variables of the reference's environment, as the
+command line of an mlx-lm process in a report's log shows them.
 
-Ratios are medians over rounds, each with the range that holds the true median in 90 of 100 cases (order statistics).
-Exit code 0: every range of engine over benchmark, and of benchmark over itself, is within 3 %. 1: an engine's range is
-wholly beyond 3 %, where the benchmark agrees with itself. 4: too noisy to say.
+*Same generation*: every id that the engine times comes with the rates that mlx-lm counts for it, which are what
+`mlx_lm.benchmark` prints, so that two ways of counting are compared and the machine's noise is in both. *By turns*: a round is
+one turn of the engine and two of `mlx_lm.benchmark`, each with a warm-up of its own, in an order that changes, all on one
+loaded model in one process; this would show work that only one of the two does. With `--apart` each turn is a process of its
+own, and nothing is counted twice. With `--seconds` each prompt length ends after the round, from the fourth on, in which that
+much time has passed.
+
+Ratios are medians, each with the range that holds the true median in 90 of 100 cases (order statistics). Exit code 0: every
+range of the same generation is within 3 %, and no range by turns is beyond 3 % (with `--apart`: every range by turns is within
+3 %). 1: a range is wholly beyond 3 %, and where it is one by turns, the benchmark agrees with itself. 4: too noisy to say.
 """
 
 import argparse
@@ -77,6 +81,7 @@ class Together:
         self.loaded = self.engine.answer(
             {"op": "load", "model_dir": str(options.model_dir), "precision": "source", "device": options.device}
         )
+        import mlx_lm
         from mlx_lm import benchmark
         from mlx_lm.utils import load_tokenizer
 
@@ -84,11 +89,20 @@ class Together:
         tokenizer = load_tokenizer(options.model_dir, eos_token_ids=config.get("eos_token_id"))
         benchmark.load = lambda *_args, **_kwargs: (self.engine.model, tokenizer, config)
         self.benchmark = benchmark
+        # Ratios of the engine's rates to those that mlx-lm gives with the last id of the same generation.
+        self.same = {rate: [] for rate in RATES}
+        generations = mlx_lm.stream_generate
+
+        def remembered(*arguments, **named):
+            for step in generations(*arguments, **named):
+                self.last = step
+                yield step
+
+        mlx_lm.stream_generate = remembered
 
     def run(self, arm, prompt):
         if arm == "engine":
-            requests = requests_of(self.options, prompt, self.loaded["vocab_size"])
-            return rates_of(self.options, prompt, [self.engine.answer(request) for request in requests])
+            return self.by_engine(prompt)
         printed, arguments = io.StringIO(), sys.argv
         sys.argv = ["mlx_lm.benchmark", *arguments_of(self.options, prompt)]
         try:
@@ -99,11 +113,22 @@ class Together:
         return printed_rates(printed.getvalue())
 
 
+    def by_engine(self, prompt):
+        answers = []
+        for request in requests_of(self.options, prompt, self.loaded["vocab_size"]):
+            answers.append(self.engine.answer(request))
+            own = rates_of(self.options, prompt, [None, answers[-1]])
+            if len(answers) > 1:
+                for rate, ours, theirs in zip(RATES, own, (self.last.prompt_tps, self.last.generation_tps), strict=True):
+                    self.same[rate].append(ours / theirs)
+        return rates_of(self.options, prompt, answers)
+
+
 class Apart:
     """A process a turn."""
 
     def __init__(self, options):
-        self.options, self.out = options, sys.stdout
+        self.options, self.out, self.same = options, sys.stdout, {}
 
     def run(self, arm, prompt):
         return self.by_engine(prompt) if arm == "engine" else self.by_benchmark(prompt)
@@ -152,19 +177,25 @@ def middle(ratios):
     return statistics.median(ordered), ordered[cut], ordered[n - 1 - cut]
 
 
-def verdict(rounds):
+def verdict(rounds, same):
     """Exit code of one prompt length and rate: 0, 1 or 4, with what the table shows."""
     engine = middle([of["engine"] / math.sqrt(of["benchmark"] * of["benchmark again"]) for of in rounds])
     itself = middle([of["benchmark again"] / of["benchmark"] for of in rounds])
+    counted = middle(same) if same else None
 
     def within(ratio):
         return 1 - LIMIT <= ratio[1] and ratio[2] <= 1 + LIMIT
 
-    if within(itself) and within(engine):
-        return 0, "agrees", engine, itself
-    if within(itself) and (engine[2] < 1 - LIMIT or engine[1] > 1 + LIMIT):
-        return 1, "**differs**", engine, itself
-    return 4, "too noisy to say", engine, itself
+    def beyond(ratio):
+        return ratio[2] < 1 - LIMIT or ratio[1] > 1 + LIMIT
+
+    if (counted and beyond(counted)) or (beyond(engine) and within(itself)):
+        return 1, "**differs**", counted, engine, itself
+    if within(engine) and within(itself) and (not counted or within(counted)):
+        return 0, "agrees", counted, engine, itself
+    if counted and within(counted) and not beyond(engine):
+        return 0, "agrees; by turns too noisy for 3 %", counted, engine, itself
+    return 4, "too noisy to say", counted, engine, itself
 
 
 def main():
@@ -187,6 +218,8 @@ def main():
     worst, table = 0, []
     for prompt in options.prompt:
         rounds, began = [], time.monotonic()
+        for ratios in turns.same.values():
+            ratios.clear()
         for number in range(options.rounds):
             # Each order is followed by its reverse, so that few rounds are balanced too.
             order = orders[number // 2 % len(orders)]
@@ -200,13 +233,16 @@ def main():
                 break
         for at, rate in enumerate(RATES):
             figures = [{arm: taken[arm][at] for arm in ARMS} for taken in rounds]
-            code, says, engine, itself = verdict(figures)
+            code, says, *ratios = verdict(figures, turns.same.get(rate))
             worst = max(worst, code)
             medians = " | ".join(f"{statistics.median(of[arm] for of in figures):.2f}" for arm in ARMS)
-            ranges = " | ".join(f"{m:.3f} ({low:.3f} to {high:.3f})" for m, low, high in (engine, itself))
+            ranges = " | ".join("–" if r is None else f"{r[0]:.3f} ({r[1]:.3f} to {r[2]:.3f})" for r in ratios)
             table.append(f"| {prompt} | {rate} | {medians} | {ranges} | {says} |")
-    say("\n| prompt | rate, tok/s | engine | mlx_lm.benchmark | again | engine over benchmark | benchmark over itself | |")
-    say("|---|---|---|---|---|---|---|---|")
+    say(
+        "\n| prompt | rate, tok/s | engine | mlx_lm.benchmark | again | same generation, engine over mlx-lm "
+        "| by turns, engine over benchmark | benchmark over itself | |"
+    )
+    say("|---|---|---|---|---|---|---|---|---|")
     say("\n".join(table))
     return worst
 

@@ -1,5 +1,8 @@
 //! Which known name did a person mean? Used wherever a name from a file or from the command line is not known.
 
+/// So many names fit on a screen; whoever needs them all asks for a plan or a list.
+const MOST_LISTED: usize = 20;
+
 /// The known name closest to `word`, when one is close enough to be worth offering.
 pub fn nearest<'n>(word: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let word = word.to_lowercase();
@@ -27,7 +30,11 @@ pub fn suggestion(word: &str, things: &str, known: &[&str]) -> String {
         None => {
             let mut names = known.to_vec();
             names.dedup();
-            format!("known {things} are {}", names.join(", "))
+            let listed = names.iter().take(MOST_LISTED).copied().collect::<Vec<_>>().join(", ");
+            match names.len().checked_sub(MOST_LISTED) {
+                None | Some(0) => format!("known {things} are {listed}"),
+                Some(more) => format!("known {things} are {listed} and {more} more"),
+            }
         }
     }
 }
@@ -58,5 +65,9 @@ mod tests {
             "known builds are published, patched"
         );
         assert_eq!(suggestion("x", "builds", &[]), "there are no builds");
+        let many: Vec<String> = (0..22).map(|n| format!("cell-{n:02}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(suggestion("x", "names", &many).ends_with("cell-18, cell-19 and 2 more"));
+        assert!(suggestion("x", "names", &many[..20]).ends_with("cell-18, cell-19"));
     }
 }
