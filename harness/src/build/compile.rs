@@ -180,6 +180,16 @@ pub enum BuildError {
         /// The version that it was written for.
         expected: String,
     },
+    /// An archive that MLX's CMake lists patch would come from a mirror, unpatched.
+    #[error(
+        "MLX's CMake lists patch the archive of `{dependency}`, and a mirror of {repository} would be taken unpatched"
+    )]
+    PatchedArchive {
+        /// The dependency.
+        dependency: String,
+        /// Its repository.
+        repository: String,
+    },
     /// MLX is to be compiled, and nothing is there that does its matrix products.
     #[error("build `{build}` compiles MLX, and there is no BLAS to link it to: {why}")]
     NoBlas {
@@ -251,6 +261,9 @@ impl BuildError {
             Self::NoBlas { .. } => {
                 "`cargo xtask doctor` says what the BLAS of the private environment lacks; builds with \
                  `mlx = { wheel = … }` need none"
+            }
+            Self::PatchedArchive { .. } => {
+                "take its mirror out of `--mirror-root`, so that CMake downloads and patches it"
             }
             Self::Compile { .. } if self.is_about_the_machine() => {
                 "make room on the disk (a cold build takes 2 GB), then run the same command again"
@@ -405,7 +418,7 @@ fn planned_crates(spec: &BuildSpec, layout: &Layout) -> Result<Vec<CratePlan>, B
 }
 
 /// The numbered patches of a folder, in order.
-fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
+pub(super) fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
     let none = || BuildError::NoPatches { folder: folder.to_owned() };
     let entries = fs::read_dir(folder).map_err(|_| none())?.flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -436,7 +449,7 @@ fn check_feature(spec: &BuildSpec, layout: &Layout) -> Result<(), BuildError> {
     Err(BuildError::UnknownDialect { build: spec.name.clone(), dialect: spec.dialect.clone(), feature })
 }
 
-fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
+pub(super) fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
     let first_line = |program: &str| -> Result<String, BuildError> {
         let done = Invocation::new(program).arg("--version").timeout(Duration::from_secs(60)).run_ok();
         Ok(done.map_err(BuildError::Tool)?.stdout.lines().next().unwrap_or_default().to_owned())

@@ -14,6 +14,7 @@ use crate::{
         compile::BuildError,
         digest,
         layout::Layout,
+        mlx_git::{self, Compiled},
         provision::{self, MlxWheel, Toolbox},
     },
     config::spec::{BuildSpec, MlxSource},
@@ -33,6 +34,8 @@ pub enum Mlx {
     Wheel(MlxWheel),
     /// Compiled from the archive inside the crates, linked statically.
     Vendored(Vendored),
+    /// Compiled from a git revision, linked dynamically.
+    Compiled(Compiled),
 }
 
 /// What sources of MLX need beside themselves.
@@ -55,6 +58,13 @@ pub struct StaticBlas {
     pub sources_sha256: String,
 }
 
+impl StaticBlas {
+    /// What identifies it.
+    pub(super) fn inputs(&self) -> Value {
+        json!({"package": "scipy-openblas32", "version": self.version, "sources_sha256": self.sources_sha256})
+    }
+}
+
 /// Gets what `spec` takes as MLX.
 ///
 /// # Errors
@@ -73,11 +83,18 @@ pub(super) fn provide(
             let blas = static_blas(&spec.name, &toolbox.blas, &layout.provision())?;
             Ok(Mlx::Vendored(Vendored { blas }))
         }
+        MlxSource::Git(revision) => {
+            mlx_git::provide(spec, revision, layout, toolbox, sink).map(Mlx::Compiled)
+        }
     }
 }
 
 /// The BLAS for sources of MLX; `provision` is the folder with our headers.
-fn static_blas(build: &str, blas: &FastBlas, provision: &Path) -> Result<Option<StaticBlas>, BuildError> {
+pub(super) fn static_blas(
+    build: &str,
+    blas: &FastBlas,
+    provision: &Path,
+) -> Result<Option<StaticBlas>, BuildError> {
     let (library, version) = match blas {
         FastBlas::NotNeeded => return Ok(None),
         FastBlas::Missing { why } => {
@@ -108,25 +125,26 @@ impl Mlx {
             Self::Vendored(vendored) => json!({
                 "source": "vendored",
                 "crate": CARRIER,
-                "blas": vendored.blas.as_ref().map(|blas| json!({
-                    "package": "scipy-openblas32", "version": blas.version, "sources_sha256": blas.sources_sha256,
-                })),
+                "blas": vendored.blas.as_ref().map(StaticBlas::inputs),
             }),
+            Self::Compiled(compiled) => compiled.inputs.clone(),
         }
     }
 
     /// The CMake toolchain file that makes mlx-c's own build take it.
     pub fn cmake_file(&self) -> String {
         match self {
-            Self::Wheel(wheel) => wheel_file(&wheel.cmake_dir().to_string_lossy()),
-            Self::Vendored(vendored) => vendored_file(vendored.blas.as_ref()),
+            Self::Wheel(library) | Self::Compiled(Compiled { library, .. }) => {
+                wheel_file(&library.cmake_dir().to_string_lossy())
+            }
+            Self::Vendored(vendored) => sources_file(vendored.blas.as_ref()),
         }
     }
 
     /// [`Mlx::cmake_file`] without paths of this machine.
     pub fn cmake_file_anywhere(&self) -> String {
         match self {
-            Self::Wheel(_) => wheel_file("<mlx>"),
+            Self::Wheel(_) | Self::Compiled(_) => wheel_file("<mlx>"),
             Self::Vendored(vendored) => {
                 let blas = vendored.blas.clone();
                 let placeless = blas.map(|blas| StaticBlas {
@@ -134,7 +152,7 @@ impl Mlx {
                     headers: "<headers>".into(),
                     ..blas
                 });
-                vendored_file(placeless.as_ref())
+                sources_file(placeless.as_ref())
             }
         }
     }
@@ -142,7 +160,9 @@ impl Mlx {
     /// The variable that tells the runner's build script what to link.
     pub fn link_variable(&self) -> (&'static str, OsString) {
         match self {
-            Self::Wheel(wheel) => ("REGRAFT_MLX_LIB_DIR", wheel.lib_dir().into_os_string()),
+            Self::Wheel(library) | Self::Compiled(Compiled { library, .. }) => {
+                ("REGRAFT_MLX_LIB_DIR", library.lib_dir().into_os_string())
+            }
             Self::Vendored(vendored) => {
                 let library = vendored.blas.as_ref().map(|blas| blas.library.clone().into_os_string());
                 ("REGRAFT_BLAS", library.unwrap_or_default())
@@ -153,7 +173,7 @@ impl Mlx {
     /// The folder of the library that the program looks for when it starts, if there is one.
     pub fn library_dir(&self) -> Option<PathBuf> {
         match self {
-            Self::Wheel(wheel) => Some(wheel.lib_dir()),
+            Self::Wheel(library) | Self::Compiled(Compiled { library, .. }) => Some(library.lib_dir()),
             Self::Vendored(vendored) => {
                 vendored.blas.as_ref().and_then(|blas| blas.library.parent()).map(Path::to_path_buf)
             }
@@ -163,7 +183,9 @@ impl Mlx {
     /// What a program on these crates is linked to beside them: the official library, or the BLAS of a static one.
     pub fn linked_library(&self) -> Option<PathBuf> {
         match self {
-            Self::Wheel(wheel) => Some(wheel.lib_dir().join(&wheel.library)),
+            Self::Wheel(library) | Self::Compiled(Compiled { library, .. }) => {
+                Some(library.lib_dir().join(&library.library))
+            }
             Self::Vendored(vendored) => vendored.blas.as_ref().map(|blas| blas.library.clone()),
         }
     }
@@ -172,7 +194,7 @@ impl Mlx {
     pub fn wheel(&self) -> Option<&MlxWheel> {
         match self {
             Self::Wheel(wheel) => Some(wheel),
-            Self::Vendored(_) => None,
+            Self::Vendored(_) | Self::Compiled(_) => None,
         }
     }
 }
@@ -200,7 +222,7 @@ endforeach()
 }
 
 /// Makes MLX's own build take our BLAS instead of looking for one in the system.
-fn vendored_file(blas: Option<&StaticBlas>) -> String {
+pub(super) fn sources_file(blas: Option<&StaticBlas>) -> String {
     let mut text = String::from("set(MLX_C_BUILD_EXAMPLES OFF CACHE BOOL \"\" FORCE)\n");
     if let Some(blas) = blas {
         let library = quoted(&blas.library.to_string_lossy());

@@ -14,6 +14,7 @@ pub mod metal;
 pub mod metal_build;
 pub mod metallib;
 pub mod mlx;
+pub mod mlx_git;
 pub mod pieces;
 pub mod provision;
 pub mod recipe;

@@ -7,7 +7,7 @@ use toml::Spanned;
 use super::{
     near::suggestion,
     reader::{Document, Keys, Problems, Table},
-    spec::{BuildSpec, CrateSource, GitSource, MlxSource},
+    spec::{BuildSpec, CrateSource, GitSource, MlxRevision, MlxSource},
 };
 use crate::tools::git::{mirror::is_acceptable, tree_path::TreePath};
 
@@ -37,7 +37,7 @@ const DIALECTS: &[Dialect] = &[
 const ROOT: Keys = Keys::new(&["build"]);
 const BUILD: Keys = Keys::new(&["name", "summary", "dialect", "mlx", "git", "crates"]);
 const GIT: Keys = Keys::new(&["repository", "commit"]);
-const MLX: Keys = Keys::new(&["wheel"]);
+const MLX: Keys = Keys::new(&["wheel", "repository", "commit", "patches", "metal-jit"]);
 const CRATE: Keys = Keys::new(&["version", "folder", "patches"]);
 
 /// Reads the text of a builds file; `stacks` are the folders of patch stacks that it may name.
@@ -95,7 +95,7 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
     let summary = table.required::<String>("summary");
     let dialects: Vec<(&str, Dialect)> = DIALECTS.iter().map(|&dialect| (dialect.name, dialect)).collect();
     let dialect = table.required_word("dialect", &dialects).map(Spanned::into_inner);
-    let mlx = mlx_source(table, dialect);
+    let mlx = mlx_source(table, dialect, stacks);
     let git = match table.optional_table("git", GIT) {
         Some(git) => git_source(&git).map(Some),
         None => (!table.has("git")).then_some(None),
@@ -109,17 +109,7 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
             .map(|krate| {
                 let table = crates.required_table(krate, CRATE)?;
                 let version = version(&table, "version");
-                let patches = table.optional::<String>("patches");
-                if let Some(stack) = &patches
-                    && !stacks.contains(&stack.get_ref().as_str())
-                {
-                    let hint = suggestion(stack.get_ref(), "stacks", stacks);
-                    table.problem(
-                        stack.span(),
-                        format!("unknown patch stack {}; {hint}", quoted(stack.get_ref())),
-                    );
-                }
-                let patches = patches.map(Spanned::into_inner);
+                let patches = patch_stack(&table, stacks);
                 let folder = folder(&table, patches.as_deref(), matches!(git, Some(None)))?;
                 Some((
                     (*krate).to_owned(),
@@ -139,17 +129,17 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
     })
 }
 
-/// `"vendored"`, or a table that names a wheel; which of them fits is the dialect's.
-fn mlx_source(table: &Table<'_, '_>, dialect: Option<Dialect>) -> Option<MlxSource> {
+/// `"vendored"`, or a table that names a wheel or a git revision; which of them fits is the dialect's.
+fn mlx_source(table: &Table<'_, '_>, dialect: Option<Dialect>, stacks: &[&str]) -> Option<MlxSource> {
     let (source, span) = if table.is_text("mlx") {
         let word = table.required_word("mlx", &[("vendored", ())])?;
         (MlxSource::Vendored, word.span())
     } else {
         let mlx = table.required_table("mlx", MLX)?;
-        (MlxSource::Wheel(version(&mlx, "wheel")?), mlx.span())
+        (library(&mlx, stacks)?, mlx.span())
     };
     match (dialect?.carries_mlx, &source) {
-        (true, MlxSource::Wheel(_)) => {
+        (true, MlxSource::Wheel(_) | MlxSource::Git(_)) => {
             table.problem(span, "the crates of this dialect need their own MLX: say `mlx = \"vendored\"`");
             None
         }
@@ -159,6 +149,41 @@ fn mlx_source(table: &Table<'_, '_>, dialect: Option<Dialect>) -> Option<MlxSour
         }
         _ => Some(source),
     }
+}
+
+/// The official library of a version, or a revision to compile.
+fn library(table: &Table<'_, '_>, stacks: &[&str]) -> Option<MlxSource> {
+    if !table.has("repository") {
+        if let Some(key) = ["commit", "patches", "metal-jit"].into_iter().find(|key| table.has(key)) {
+            table.problem(table.span(), format!("`{key}` belongs to a `repository` of MLX"));
+        }
+        return version(table, "wheel").map(MlxSource::Wheel);
+    }
+    if table.has("wheel") {
+        table.problem(table.span(), "`wheel` and `repository` exclude each other");
+    }
+    let source = git_source(table);
+    let patches = patch_stack(table, stacks);
+    let metal_jit = table.optional::<bool>("metal-jit");
+    if table.has("metal-jit") && metal_jit.is_none() {
+        return None;
+    }
+    Some(MlxSource::Git(MlxRevision {
+        source: source?,
+        patches,
+        metal_jit: metal_jit.is_some_and(|jit| *jit.get_ref()),
+    }))
+}
+
+/// The folder of patches that a table names; a name that is not one of `stacks` is a problem.
+fn patch_stack(table: &Table<'_, '_>, stacks: &[&str]) -> Option<String> {
+    let patches = table.optional::<String>("patches")?;
+    if !stacks.contains(&patches.get_ref().as_str()) {
+        let hint = suggestion(patches.get_ref(), "stacks", stacks);
+        let what = format!("unknown patch stack {}; {hint}", quoted(patches.get_ref()));
+        table.problem(patches.span(), what);
+    }
+    Some(patches.into_inner())
 }
 
 fn git_source(table: &Table<'_, '_>) -> Option<GitSource> {
@@ -269,6 +294,38 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
         builds.toml:24:11: unknown value `safemlx-lm-0.5` of `dialect`; did you mean `safemlx-lm-0.4`?
         builds.toml:39:46: unknown patch stack "safemlx-sy"; did you mean `safemlx-sys`?
         "#);
+    }
+
+    #[test]
+    fn mlx_may_be_a_revision_with_patches() {
+        let commit = "1234567890123456789012345678901234567890";
+        let with = |mlx: &str| {
+            let text = PUBLISHED.replace("{ wheel = \"0.31.2\" }", mlx);
+            parse_builds("builds.toml", &text, STACKS).map(|builds| builds[0].mlx.clone())
+        };
+        let revision =
+            |rest: &str| format!("{{ repository = \"https://e.org/o/mlx\", commit = \"{commit}\"{rest} }}");
+        let expected = |patches: Option<&str>, metal_jit| {
+            let source =
+                GitSource { repository: "https://e.org/o/mlx".into(), commit: commit.parse().unwrap() };
+            MlxSource::Git(MlxRevision { source, patches: patches.map(str::to_owned), metal_jit })
+        };
+        assert_eq!(with(&revision("")).unwrap(), expected(None, false));
+        let both = revision(", patches = \"safemlx\", metal-jit = true");
+        assert_eq!(with(&both).unwrap(), expected(Some("safemlx"), true));
+        for (mlx, told) in [
+            (revision(", wheel = \"0.31.2\""), "`wheel` and `repository` exclude each other"),
+            (revision(", patches = \"safemlx-sy\""), "did you mean `safemlx-sys`?"),
+            (revision(", metal-jit = 1"), "must be"),
+            (
+                "{ wheel = \"0.31.2\", metal-jit = true }".to_owned(),
+                "`metal-jit` belongs to a `repository` of MLX",
+            ),
+            (revision("").replace("1234567890123", "12"), "40 hexadecimal digits"),
+        ] {
+            let error = with(&mlx).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub enum MlxSource {
     Wheel(String),
     /// What the crates carry, compiled and linked statically.
     Vendored,
+    /// A revision of MLX or of a fork, compiled and linked dynamically.
+    Git(MlxRevision),
 }
 
 impl MlxSource {
@@ -45,9 +47,20 @@ impl MlxSource {
     pub fn version(&self) -> Option<&str> {
         match self {
             Self::Wheel(version) => Some(version),
-            Self::Vendored => None,
+            Self::Vendored | Self::Git(_) => None,
         }
     }
+}
+
+/// A revision of MLX, and what is made of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MlxRevision {
+    /// The revision.
+    pub source: GitSource,
+    /// The folder below `patches/` whose stack is applied to it, if any.
+    pub patches: Option<String>,
+    /// Whether Metal kernels are compiled when they are first used, and not ahead of time.
+    pub metal_jit: bool,
 }
 
 /// A revision of a repository.
