@@ -22,7 +22,7 @@ use crate::{
         steps::{Phase, step},
         store::{self, Made, StoreError},
     },
-    config::spec::{BuildSpec, MlxSource},
+    config::spec::{BuildSpec, GitSource, MlxSource},
     event::{Event, EventSink},
     stack::order::{OrderError, by_number, is_patch_name},
     tools::{
@@ -590,6 +590,21 @@ pub(super) fn scratch_copy(
     copies: &[(CratePlan, PathBuf)],
     layout: &Layout,
 ) -> Result<PathBuf, BuildError> {
+    // A revision's crates need other packages than the released ones; its lock knows them as local already.
+    let lock = match &spec.git {
+        Some(source) => git::lock_file(source, layout),
+        None => layout.runner_package(&spec.dialect).join("Cargo.lock"),
+    };
+    scratch_copy_on(spec, folder, copies, layout, &lock)
+}
+
+fn scratch_copy_on(
+    spec: &BuildSpec,
+    folder: &Path,
+    copies: &[(CratePlan, PathBuf)],
+    layout: &Layout,
+    lock: &Path,
+) -> Result<PathBuf, BuildError> {
     let scratch = folder.join("scratch");
     if scratch.exists() {
         // Left by a run that was killed before it could write its record.
@@ -610,13 +625,10 @@ pub(super) fn scratch_copy(
     let manifest = package.join("Cargo.toml");
     let text = read_text(&manifest)? + &recipe::patch_table(&paths);
     store::write_whole(&manifest, text.as_bytes())?;
-    let lock = package.join("Cargo.lock");
     let replaced: Vec<(&str, &str)> =
         copies.iter().map(|(p, _)| (p.name.as_str(), p.version.as_str())).collect();
-    // A revision's crates need other packages than the released ones; its lock knows them as local already.
-    let locked = spec.git.as_ref().map_or_else(|| lock.clone(), |source| git::lock_file(source, layout));
-    let text = cargo::lock_with_path_packages(&read_text(&locked)?, &replaced);
-    store::write_whole(&lock, text.as_bytes())?;
+    let text = cargo::lock_with_path_packages(&read_text(lock)?, &replaced);
+    store::write_whole(&package.join("Cargo.lock"), text.as_bytes())?;
     Ok(package)
 }
 
@@ -708,7 +720,39 @@ pub(super) fn ingredients(
     let mlx = mlx::provide(spec, layout, toolbox, sink)?;
     let crates = planned_crates(spec, layout)?;
     check_feature(spec, layout)?;
+    if let Some(source) = &spec.git
+        && !git::lock_file(source, layout).is_file()
+    {
+        resolve_lock(spec, source, &crates, layout, sink)?;
+    }
     Ok(Ingredients { mlx, crates, toolchain: toolchain(toolbox)? })
+}
+
+/// Lets cargo resolve what the crates of a revision need, from the runner's lock on: a revision that was built before has a
+/// lock of its own, and keeps it.
+fn resolve_lock(
+    spec: &BuildSpec,
+    source: &GitSource,
+    crates: &[CratePlan],
+    layout: &Layout,
+    sink: &dyn EventSink,
+) -> Result<(), BuildError> {
+    let lock = git::lock_file(source, layout);
+    let checkout = git::checkout(source, layout, sink)?;
+    let copies: Vec<(CratePlan, PathBuf)> = of_revision(crates, &checkout).collect();
+    let folder = layout.work.join("locks").join(&spec.name);
+    let base = layout.runner_package(&spec.dialect).join("Cargo.lock");
+    let package = scratch_copy_on(spec, &folder, &copies, layout, &base)?;
+    let resolve = cargo::cargo().args(["metadata", "--format-version", "1"]).cwd(&package);
+    resolve.log(layout.log("resolve")).run_ok().map_err(BuildError::Fetch)?;
+    store::copy_whole(&package.join("Cargo.lock"), &lock)?;
+    fs::remove_dir_all(&folder).map_err(StoreError::at("clear away", &folder))?;
+    sink.emit(Event::Note(format!(
+        "cargo resolved what build `{}` needs: keep `{}` with the build, so that it stays the same",
+        spec.name,
+        lock.display()
+    )));
+    Ok(())
 }
 
 /// Held while sources, scratch copies and the shared target folder are written.

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     build::{
         compile::BuildError,
+        digest::sha256_hex,
         layout::Layout,
         store::{self, StoreError},
     },
@@ -152,6 +153,13 @@ enum From {
 /// The objects of a repository, as far as they are here.
 fn objects(repository: &str, layout: &Layout) -> Result<(Store, From), GitSourceError> {
     let home = layout.root.join("target/regraft/git");
+    if let Some(own) = local(repository, &layout.root) {
+        let name = sha256_hex(own.to_string_lossy().as_bytes());
+        return Ok((
+            Store::open(&home.join(format!("local-{}.borrowed.git", &name[..12])), &[own])?,
+            From::Mirror,
+        ));
+    }
     let name = mirror::owner_and_name(repository)
         .ok_or_else(|| MirrorError::Address(repository.to_owned()))?
         .replace('/', "+");
@@ -162,6 +170,17 @@ fn objects(repository: &str, layout: &Layout) -> Result<(Store, From), GitSource
         }
         None => Ok((Store::open(&home.join(format!("{name}.git")), &[])?, From::Network)),
     }
+}
+
+/// The git directory of a repository on this machine, given by its path: absolute, from our own root on, or as `file://`.
+fn local(repository: &str, root: &Path) -> Option<PathBuf> {
+    let path = match repository.split_once("://") {
+        Some(("file", path)) => path,
+        Some(_) => return None,
+        None => repository,
+    };
+    // A worktree's own folder has no objects.
+    Some(git2::Repository::open(root.join(path)).ok()?.commondir().to_owned())
 }
 
 fn short(source: &GitSource) -> String {
@@ -187,6 +206,17 @@ mod tests {
         let folder = checkout(&source, &layout, &Silent).unwrap();
         assert_eq!(fs::read_to_string(folder.join("a/Cargo.toml")).unwrap(), "[package]\n");
         assert_eq!(checkout(&source, &layout, &Silent).unwrap(), folder, "unpacked once");
+
+        let from_path = |repository: String| {
+            let source = GitSource { repository, ..source.clone() };
+            let layout = Layout { work: dir.path().join("w3"), mirrors: None, ..layout.clone() };
+            let target = tempfile::tempdir().unwrap();
+            unpack(&source, &layout, target.path(), &Silent)
+                .map(|()| fs::read(target.path().join("README")).unwrap())
+        };
+        let mirror = mirror::find_mirror(fixture.mirror_root(), &source.repository).unwrap();
+        assert_eq!(from_path(mirror.display().to_string()).unwrap(), b"x\n", "a checkout on this machine");
+        assert_eq!(from_path(format!("file://{}", mirror.display())).unwrap(), b"x\n");
 
         let unknown = GitSource { commit: "1".repeat(40).parse().unwrap(), ..source.clone() };
         let error = checkout(&unknown, &layout, &Silent).unwrap_err();
