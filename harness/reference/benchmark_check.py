@@ -18,6 +18,7 @@ range of the same generation is within 3 %, and no range by turns is beyond 3 % 
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import itertools
 import json
@@ -209,6 +210,13 @@ def main():
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--apart", action="store_true")
     options = parser.parse_args()
+    counts = [*options.prompt, options.tokens - 1, options.rounds, options.trials]
+    if min(counts) < 1 or options.seconds <= 0:
+        parser.error("counts must be at least 1, --tokens at least 2, and --seconds above 0")
+    if not (options.model_dir / "config.json").is_file():
+        parser.error(f"{options.model_dir} holds no config.json: it is no model folder")
+    if importlib.util.find_spec("mlx_lm") is None:
+        parser.error(f"{sys.executable} has no mlx_lm: take the interpreter of the reference's environment")
     orders = list(itertools.permutations(ARMS))
     turns = (Apart if options.apart else Together)(options)
 

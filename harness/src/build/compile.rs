@@ -158,7 +158,7 @@ pub enum BuildError {
         source: Box<ApplyError>,
     },
     /// The files of a git revision are not at hand.
-    #[error("cannot get the crates of `{repository}`")]
+    #[error("cannot get the files of `{repository}`")]
     GitSource {
         /// The repository.
         repository: String,
@@ -179,6 +179,22 @@ pub enum BuildError {
         package: String,
         /// The version that it was written for.
         expected: String,
+    },
+    /// A folder of a revision holds no crate.
+    #[error(
+        "`{repository}` at {commit} holds no `{folder}/Cargo.toml`, where build `{build}` looks for {package}"
+    )]
+    NoCrate {
+        /// The build.
+        build: String,
+        /// The crate.
+        package: String,
+        /// Its folder.
+        folder: String,
+        /// The repository.
+        repository: String,
+        /// The commit.
+        commit: String,
     },
     /// An archive that MLX's CMake lists patch would come from a mirror, unpatched.
     #[error(
@@ -250,6 +266,9 @@ impl BuildError {
             }
             Self::Unpack { .. } => "delete the file from cargo's cache and run the same command again",
             Self::Patch { source, .. } => return source.hint(),
+            Self::GitSource { source, .. } if matches!(**source, GitSourceError::NotHere { .. }) => {
+                "a path is taken from this repository's root on; it must be a git repository, a checkout or a bare one"
+            }
             Self::GitSource { .. } => {
                 "check the network, or name a folder with mirrors: `--mirror-root DIR`; other builds do without"
             }
@@ -262,6 +281,7 @@ impl BuildError {
                 "`cargo xtask doctor` says what the BLAS of the private environment lacks; builds with \
                  `mlx = { wheel = … }` need none"
             }
+            Self::NoCrate { .. } => "correct the crate's `folder` in `matrices/builds.toml`, or the commit",
             Self::PatchedArchive { .. } => {
                 "take its mirror out of `--mirror-root`, so that CMake downloads and patches it"
             }
@@ -508,8 +528,7 @@ pub(super) fn patched_sources(
     let mut copies = Vec::new();
     let mut reused = 0;
     if let Some(source) = &spec.git {
-        let checkout = git::checkout(source, layout, sink)?;
-        copies.extend(of_revision(crates, &checkout));
+        copies.extend(revision(spec, source, crates, layout, sink)?);
         reused += copies.len();
     }
     for plan in crates.iter().filter(|c| !c.patches.is_empty()) {
@@ -519,6 +538,28 @@ pub(super) fn patched_sources(
         copies.push((plan.clone(), folder));
     }
     Ok((copies, reused))
+}
+
+/// The crates of a build's revision, each where it lies.
+fn revision(
+    spec: &BuildSpec,
+    source: &GitSource,
+    crates: &[CratePlan],
+    layout: &Layout,
+    sink: &dyn EventSink,
+) -> Result<Vec<(CratePlan, PathBuf)>, BuildError> {
+    let checkout = git::checkout(source, layout, sink)?;
+    let copies: Vec<(CratePlan, PathBuf)> = of_revision(crates, &checkout).collect();
+    match copies.iter().find(|(_, folder)| !folder.join("Cargo.toml").is_file()) {
+        None => Ok(copies),
+        Some((plan, _)) => Err(BuildError::NoCrate {
+            build: spec.name.clone(),
+            package: plan.name.clone(),
+            folder: plan.folder.clone().unwrap_or_default(),
+            repository: source.repository.clone(),
+            commit: source.commit.short(),
+        }),
+    }
 }
 
 /// The crates that a git revision's files hold.
@@ -738,8 +779,7 @@ fn resolve_lock(
     sink: &dyn EventSink,
 ) -> Result<(), BuildError> {
     let lock = git::lock_file(source, layout);
-    let checkout = git::checkout(source, layout, sink)?;
-    let copies: Vec<(CratePlan, PathBuf)> = of_revision(crates, &checkout).collect();
+    let copies = revision(spec, source, crates, layout, sink)?;
     let folder = layout.work.join("locks").join(&spec.name);
     let base = layout.runner_package(&spec.dialect).join("Cargo.lock");
     let package = scratch_copy_on(spec, &folder, &copies, layout, &base)?;

@@ -51,6 +51,12 @@ pub enum GitSourceError {
         /// The commit.
         commit: String,
     },
+    /// A path leads to no repository.
+    #[error("`{}` is no git repository", .path.display())]
+    NotHere {
+        /// The whole path.
+        path: PathBuf,
+    },
     /// Git cannot write the files.
     #[error("cannot read the files of the commit")]
     Archive(#[from] ProcessError),
@@ -153,7 +159,7 @@ enum From {
 /// The objects of a repository, as far as they are here.
 fn objects(repository: &str, layout: &Layout) -> Result<(Store, From), GitSourceError> {
     let home = layout.root.join("target/regraft/git");
-    if let Some(own) = local(repository, &layout.root) {
+    if let Some(own) = local(repository, &layout.root)? {
         let name = sha256_hex(own.to_string_lossy().as_bytes());
         return Ok((
             Store::open(&home.join(format!("local-{}.borrowed.git", &name[..12])), &[own])?,
@@ -172,15 +178,22 @@ fn objects(repository: &str, layout: &Layout) -> Result<(Store, From), GitSource
     }
 }
 
-/// The git directory of a repository on this machine, given by its path: absolute, from our own root on, or as `file://`.
-fn local(repository: &str, root: &Path) -> Option<PathBuf> {
+/// The git directory of a repository on this machine, given by its path: absolute, from our own root on, or as `file://`;
+/// `None` for an address.
+fn local(repository: &str, root: &Path) -> Result<Option<PathBuf>, GitSourceError> {
     let path = match repository.split_once("://") {
         Some(("file", path)) => path,
-        Some(_) => return None,
+        Some(_) => return Ok(None),
+        // `host:path` is an address, too.
+        None if repository.contains(':') && !repository.starts_with(['.', '/']) => return Ok(None),
         None => repository,
     };
-    // A worktree's own folder has no objects.
-    Some(git2::Repository::open(root.join(path)).ok()?.commondir().to_owned())
+    let path = root.join(path);
+    match git2::Repository::open(&path) {
+        // A worktree's own folder has no objects.
+        Ok(found) => Ok(Some(found.commondir().to_owned())),
+        Err(_) => Err(GitSourceError::NotHere { path }),
+    }
 }
 
 fn short(source: &GitSource) -> String {
@@ -217,6 +230,11 @@ mod tests {
         let mirror = mirror::find_mirror(fixture.mirror_root(), &source.repository).unwrap();
         assert_eq!(from_path(mirror.display().to_string()).unwrap(), b"x\n", "a checkout on this machine");
         assert_eq!(from_path(format!("file://{}", mirror.display())).unwrap(), b"x\n");
+
+        let nowhere = from_path("../nowhere".to_owned()).unwrap_err();
+        let cause = std::error::Error::source(&nowhere).unwrap().to_string();
+        assert!(cause.ends_with("/../nowhere` is no git repository"), "{cause}");
+        assert!(nowhere.hint().unwrap().contains("from this repository's root"), "{nowhere}");
 
         let unknown = GitSource { commit: "1".repeat(40).parse().unwrap(), ..source.clone() };
         let error = checkout(&unknown, &layout, &Silent).unwrap_err();

@@ -9,7 +9,7 @@ use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
-    thread,
+    process, thread,
     time::Duration,
 };
 
@@ -103,9 +103,16 @@ pub(super) fn provide(
                     source: Box::new(source),
                 })
             })?;
+            // What killed runs left, half installed or half compiled. Their compilers may still run for a while: each run has
+            // a folder of its own, and without theirs they end.
+            store::clear_leftovers(&layout.work.join("mlx"))?;
+            let builds = layout.work.join("mlx-build");
+            if builds.exists() {
+                fs::remove_dir_all(&builds).map_err(StoreError::at("clear away", &builds))?;
+            }
             store::folder_once(&folder, |staging| {
-                let place =
-                    Place { sources: &sources, build: &layout.work.join("mlx-build").join(&name), layout };
+                let build = builds.join(format!("{name}-{}", process::id()));
+                let place = Place { sources: &sources, build: &build, layout };
                 place.compile(spec, &options, blas.as_ref(), toolbox, staging, sink)
             })
         },
@@ -166,9 +173,6 @@ impl Place<'_> {
         sink: &dyn EventSink,
     ) -> Result<(), BuildError> {
         let failed = |source| BuildError::Compile { build: spec.name.clone(), source: Box::new(source) };
-        if self.build.exists() {
-            fs::remove_dir_all(self.build).map_err(StoreError::at("clear away", self.build))?;
-        }
         let lib = staging.join("mlx/lib");
         // The library is linked to a copy that lies beside it.
         let beside = match blas {
@@ -206,7 +210,9 @@ impl Place<'_> {
         }
         let mut map = OsString::from("-ffile-prefix-map=");
         map.push(self.layout.work.as_os_str());
-        map.push("=/regraft");
+        map.push("=/regraft -ffile-prefix-map=");
+        map.push(self.build.as_os_str());
+        map.push("=/regraft/mlx-build");
         Invocation::new(toolbox.bin().join(name)).env("PATH", path).env("CFLAGS", &map).env("CXXFLAGS", &map)
     }
 
@@ -214,13 +220,13 @@ impl Place<'_> {
     fn redirects(&self, declared: &[Declared], sink: &dyn EventSink) -> Result<Redirects, BuildError> {
         let mut redirects = Redirects::default();
         let Some(mirrors) = &self.layout.mirrors else { return Ok(redirects) };
+        let mut missing = Vec::new();
         for dependency in declared {
             match &dependency.from {
-                From::Git(repository) => {
-                    if let Ok(place) = mirror::find_mirror(mirrors, repository) {
-                        redirects.repositories.push((place, repository.clone()));
-                    }
-                }
+                From::Git(repository) => match mirror::find_mirror(mirrors, repository) {
+                    Ok(place) => redirects.repositories.push((place, repository.clone())),
+                    Err(_) => missing.push(dependency.name.as_str()),
+                },
                 From::Release { repository, tag } if mirror::find_mirror(mirrors, repository).is_ok() => {
                     if dependency.patched {
                         return Err(BuildError::PatchedArchive {
@@ -232,8 +238,14 @@ impl Place<'_> {
                     let folder = git::checkout(&tagged, self.layout, sink)?;
                     redirects.folders.push((dependency.name.to_uppercase(), folder));
                 }
-                From::Release { .. } | From::Elsewhere => {}
+                From::Release { .. } | From::Elsewhere => missing.push(dependency.name.as_str()),
             }
+        }
+        if !missing.is_empty() {
+            sink.emit(Event::Note(format!(
+                "no mirror of {}: what this platform needs of them, CMake fetches from the network",
+                missing.join(", ")
+            )));
         }
         Ok(redirects)
     }

@@ -119,6 +119,14 @@ fn build(table: &Table<'_, '_>, stacks: &[&str], seen: &mut BTreeMap<String, usi
             .collect();
         sources.into_iter().collect::<Option<BTreeMap<_, _>>>()
     });
+    if let (Some(Some(_)), Some(crates)) = (&git, &crates)
+        && crates.values().all(|source| source.folder.is_none())
+    {
+        table.problem(
+            table.span(),
+            "no crate of this build is in its `git` revision: give each one that is a `folder`",
+        );
+    }
     Some(BuildSpec {
         name: name?.into_inner(),
         summary: summary?.into_inner(),
@@ -188,6 +196,10 @@ fn patch_stack(table: &Table<'_, '_>, stacks: &[&str]) -> Option<String> {
 
 fn git_source(table: &Table<'_, '_>) -> Option<GitSource> {
     let repository = table.required::<String>("repository")?;
+    if repository.get_ref().trim().is_empty() {
+        table.problem(repository.span(), "`repository` is empty");
+        return None;
+    }
     if !is_acceptable(repository.get_ref()) {
         table.problem(
             repository.span(),
@@ -326,6 +338,18 @@ safemlx-sys = { version = "0.1.3", patches = "safemlx-sys" }
             let error = with(&mlx).unwrap_err().to_string();
             assert!(error.contains(told), "{error}");
         }
+    }
+
+    #[test]
+    fn a_revision_that_no_crate_comes_from_is_a_mistake() {
+        let commit = "1234567890123456789012345678901234567890";
+        let with = |repository: &str| {
+            let git = format!("git = {{ repository = \"{repository}\", commit = \"{commit}\" }}\nmlx = ");
+            let error = parse_builds("builds.toml", &PUBLISHED.replacen("mlx = ", &git, 1), STACKS);
+            error.unwrap_err().to_string()
+        };
+        assert!(with("../mine").contains("no crate of this build is in its `git` revision"));
+        assert!(with(" ").contains("`repository` is empty"));
     }
 
     #[test]
