@@ -216,6 +216,17 @@ impl BuildDocument {
             "mlx",
             &match word("source") {
                 "vendored" => format!("what {} carries, compiled and linked statically", word("crate")),
+                "git" => format!(
+                    "{} at {}, compiled here with {}, library {}",
+                    word("repository"),
+                    word("commit").get(..9).unwrap_or_default(),
+                    match mlx["patches"].as_array().map_or(0, Vec::len) {
+                        0 => "no patches".to_owned(),
+                        1 => "one patch".to_owned(),
+                        n => format!("{n} patches"),
+                    },
+                    word("library_sha256")
+                ),
                 _ => format!("{} {}, library {}", word("package"), word("version"), word("library_sha256")),
             },
         );
