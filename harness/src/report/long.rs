@@ -164,6 +164,11 @@ pub(super) fn section(out: &mut String, long: &Long) {
                  is the most at once during the request.\n\n";
         *out += "| model | probe | backend | engine | tokens | lengths | held | keys and values | held / right | peak | highest peak | peak of repeats |\n";
         *out += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+        // A build without a cache holds a few bytes less or more: nothing, and not `-0`.
+        let rounded = |value: f64, digits: i32| {
+            let scale = 10_f64.powi(digits);
+            (value * scale).round() / scale + 0.0
+        };
         for line in &long.memory {
             let right = line.cache_bytes_per_token;
             let _ = writeln!(
@@ -176,11 +181,11 @@ pub(super) fn section(out: &mut String, long: &Long) {
                 line.tokens.0,
                 line.tokens.1,
                 line.lengths,
-                line.held_bytes_per_token,
+                rounded(line.held_bytes_per_token, 0),
                 right.map_or_else(|| "–".to_owned(), |right| format!("{right:.0}")),
                 right.map_or_else(
                     || "–".to_owned(),
-                    |right| format!("{:.3}", line.held_bytes_per_token / right)
+                    |right| format!("{:.3}", rounded(line.held_bytes_per_token / right, 3))
                 ),
                 line.peak_bytes_per_token,
                 line.peak_bytes as f64 / 1_048_576.0,
@@ -221,7 +226,7 @@ mod tests {
 
     #[test]
     fn tables_name_engine_and_ratio() {
-        let long = Long {
+        let mut long = Long {
             memory: vec![MemorySlope {
                 model: "qwen3-long".into(),
                 probe: "chunk-512".into(),
@@ -243,5 +248,8 @@ mod tests {
             text.contains("| 258 to 8194 | 4 | 2050 | 2048 | 1.001 | 9000 | 64.0 MiB | 1.00 |"),
             "{text}"
         );
+        long.memory[0].held_bytes_per_token = -0.3;
+        section(&mut text, &long);
+        assert!(text.contains("| 4 | 0 | 2048 | 0.000 |"), "{text}");
     }
 }
