@@ -189,11 +189,7 @@ fn local(repository: &str, root: &Path) -> Result<Option<PathBuf>, GitSourceErro
         None => repository,
     };
     let path = root.join(path);
-    match git2::Repository::open(&path) {
-        // A worktree's own folder has no objects.
-        Ok(found) => Ok(Some(found.commondir().to_owned())),
-        Err(_) => Err(GitSourceError::NotHere { path }),
-    }
+    mirror::objects_of(&path).map(Some).ok_or(GitSourceError::NotHere { path })
 }
 
 fn short(source: &GitSource) -> String {

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use git2::Repository;
+
 use super::{
     command::with_user_settings,
     ids::CommitId,
@@ -91,6 +93,12 @@ pub fn find_mirror(root: &Path, address: &str) -> Result<PathBuf, MirrorError> {
     let found =
         places.into_iter().find(|place| place.join("objects").is_dir() && place.join("HEAD").is_file());
     found.ok_or_else(|| MirrorError::Missing { repository, root: root.to_owned() })
+}
+
+/// The folder with the objects of the repository that lies at `place` itself: a checkout, a worktree or a bare one.
+pub fn objects_of(place: &Path) -> Option<PathBuf> {
+    // A worktree's own folder has no objects.
+    Some(Repository::open(place).ok()?.commondir().to_owned())
 }
 
 /// `owner/name` of an address: its last two parts, without `.git`.
