@@ -113,13 +113,12 @@ class Together:
             sys.argv = arguments
         return printed_rates(printed.getvalue())
 
-
     def by_engine(self, prompt):
         answers = []
         for request in requests_of(self.options, prompt, self.loaded["vocab_size"]):
             answers.append(self.engine.answer(request))
-            own = rates_of(self.options, prompt, [None, answers[-1]])
             if len(answers) > 1:
+                own = rates_of(self.options, prompt, [None, answers[-1]])
                 for rate, ours, theirs in zip(RATES, own, (self.last.prompt_tps, self.last.generation_tps), strict=True):
                     self.same[rate].append(ours / theirs)
         return rates_of(self.options, prompt, answers)

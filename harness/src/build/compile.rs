@@ -2,7 +2,9 @@
 //! shared cargo target folder. An equal build is found again by its digest.
 
 use std::{
-    env, fs, io,
+    env,
+    ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -842,10 +844,7 @@ pub(super) fn cargo_on(
     // all builds with one set share it.
     let set = format!("{cmake_text}\n{}\n{toolchain:?}", toolbox.bin().display());
     let target = layout.work.join("cargo").join(&sha256_hex(set.as_bytes())[..16]);
-    let inherited = env::var_os("PATH").unwrap_or_default();
     let empty = empty_libraries(layout)?;
-    let path = env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited)))
-        .unwrap_or(inherited);
     let (words, tail) = purpose.words();
     let (link, library) = mlx.link_variable();
     let invocation = cargo::cargo()
@@ -854,7 +853,7 @@ pub(super) fn cargo_on(
         .arg(recipe::feature(&spec.dialect))
         .args(tail)
         .cwd(package)
-        .env("PATH", path)
+        .env("PATH", tools_first(toolbox))
         .env("CARGO_TARGET_DIR", &target)
         .env("CMAKE_TOOLCHAIN_FILE", &cmake_file)
         .env("CMAKE_GENERATOR", "Ninja")
@@ -864,6 +863,12 @@ pub(super) fn cargo_on(
     let found = host::find_program(cache::PROGRAM);
     let invocation = cache::through(invocation, found.as_deref(), |name| env::var_os(name).is_some());
     Ok(CargoCommand { invocation, output: target.join("release").join(PROGRAM) })
+}
+
+/// The `PATH` with the tools of the private environment in front.
+pub(super) fn tools_first(toolbox: &Toolbox) -> OsString {
+    let inherited = env::var_os("PATH").unwrap_or_default();
+    env::join_paths(std::iter::once(toolbox.bin()).chain(env::split_paths(&inherited))).unwrap_or(inherited)
 }
 
 /// A folder with empty archives for libraries that crates of a git revision name to the linker on Linux, and whose functions

@@ -203,17 +203,15 @@ impl Place<'_> {
 
     /// A tool of the private environment; compilers write no paths of this machine into what they make.
     fn tool(&self, name: &str, toolbox: &Toolbox) -> Invocation {
-        let mut path = toolbox.bin().into_os_string();
-        if let Some(inherited) = std::env::var_os("PATH") {
-            path.push(":");
-            path.push(inherited);
-        }
         let mut map = OsString::from("-ffile-prefix-map=");
         map.push(self.layout.work.as_os_str());
         map.push("=/regraft -ffile-prefix-map=");
         map.push(self.build.as_os_str());
         map.push("=/regraft/mlx-build");
-        Invocation::new(toolbox.bin().join(name)).env("PATH", path).env("CFLAGS", &map).env("CXXFLAGS", &map)
+        Invocation::new(toolbox.bin().join(name))
+            .env("PATH", compile::tools_first(toolbox))
+            .env("CFLAGS", &map)
+            .env("CXXFLAGS", &map)
     }
 
     /// What has a mirror comes from there. The rest is left to CMake: most of it is for other platforms.

@@ -4,7 +4,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use crate::{
@@ -14,12 +14,14 @@ use crate::{
         protocol::{Hello, Load, Loaded, Tokenize},
     },
     matrix::{
-        cell::{Backend, Cell},
+        cell::Cell,
         ids::FolderIds,
         observation::{Observation, ProcessOutcome, Role},
-        run::{Measure, ObserveError, ObserveOptions, Scoring, device_of, measure_cell, measure_scoring},
+        run::{
+            Measure, ObserveError, ObserveOptions, Scoring, device_of, gpu_use_at, measure_cell,
+            measure_scoring, timeout_of,
+        },
     },
-    tools::conditions,
 };
 
 /// An engine process that is kept.
@@ -100,7 +102,7 @@ impl Bench {
             .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
         let begun = Instant::now();
         let device_wanted = device_of(cell.backend);
-        let timeout = cell.budget.timeout_s.map_or(self.options.timeout, Duration::from_secs_f64);
+        let timeout = timeout_of(cell, &self.options);
         let running = match &mut self.running {
             Some(running) => {
                 running.session.renew(timeout);
@@ -140,9 +142,7 @@ impl Bench {
             .as_ref()
             .map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
         let measured = loaded.as_ref().and_then(|_| measure(&mut running.session, &folder, &eos_ids));
-        let gpu = (cell.backend == Backend::Cuda && loaded.is_some())
-            .then(|| conditions::gpu_use(running.session.pid()))
-            .flatten();
+        let gpu = loaded.as_ref().and_then(|_| gpu_use_at(cell, &running.session));
         let (hello, command) = (running.hello.clone(), running.session.command().to_owned());
         let exit = match &measured {
             Some(_) => ProcessOutcome::Clean,

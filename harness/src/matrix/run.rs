@@ -20,7 +20,10 @@ use crate::{
         observation::{Again, Measured, Observation, Role, row_digests},
         throughput::{ThroughputSpec, TimedRequest},
     },
-    tools::{child::ChildError, conditions},
+    tools::{
+        child::ChildError,
+        conditions::{self, GpuUse},
+    },
 };
 
 /// How many of the most likely ids are asked for.
@@ -366,6 +369,16 @@ pub(crate) fn measure_scoring(
     Some(Measured::Logits { ids: ids.clone(), prefill_len: *prefill_len, scored, again: Vec::new() })
 }
 
+/// How long an engine may take for a cell.
+pub(crate) fn timeout_of(cell: &Cell, options: &ObserveOptions) -> Duration {
+    cell.budget.timeout_s.map_or(options.timeout, Duration::from_secs_f64)
+}
+
+/// What the driver says of a process that has loaded a cell's model, where the cell is about its device.
+pub(crate) fn gpu_use_at(cell: &Cell, session: &Session) -> Option<GpuUse> {
+    (cell.backend == Backend::Cuda).then(|| conditions::gpu_use(session.pid())).flatten()
+}
+
 pub(crate) fn device_of(backend: Backend) -> Device {
     match backend {
         Backend::Cpu => Device::Cpu,
@@ -399,7 +412,7 @@ fn run_session(
         artifact.env.insert("MLX_MAX_OPS_PER_BUFFER".to_owned(), ops.to_string());
     }
     let artifact = &artifact;
-    let timeout = cell.budget.timeout_s.map_or(options.timeout, Duration::from_secs_f64);
+    let timeout = timeout_of(cell, options);
     // A limit of address space means nothing to a process that maps a device's memory.
     let memory_limit_bytes =
         cell.budget.memory_bytes.filter(|_| cell.backend == Backend::Cpu && role != Role::Reference);
@@ -420,9 +433,7 @@ fn run_session(
         loaded.as_ref().map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
     let measured = loaded.as_ref().and_then(|_| measure(&mut session, &folder, &eos_ids));
     let memory = session.memory();
-    let gpu = (cell.backend == Backend::Cuda && loaded.is_some())
-        .then(|| conditions::gpu_use(session.pid()))
-        .flatten();
+    let gpu = loaded.as_ref().and_then(|_| gpu_use_at(cell, &session));
     let command = session.command().to_owned();
     let started = std::time::Instant::now() - session.elapsed();
     let exit = session.finish();

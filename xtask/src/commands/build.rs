@@ -151,6 +151,15 @@ fn bundle_up(
 /// How many failing tests of a suite a person gets to see.
 const SHOWN_PER_SUITE: usize = 20;
 
+/// How many patches a source of a build has; `None` for none.
+fn patches_of(source: &Value) -> Option<String> {
+    match source["patches"].as_array().map_or(0, Vec::len) {
+        0 => None,
+        1 => Some("one patch".to_owned()),
+        n => Some(format!("{n} patches")),
+    }
+}
+
 #[derive(Serialize)]
 struct BuildDocument {
     build: String,
@@ -220,11 +229,7 @@ impl BuildDocument {
                     "{} at {}, compiled here with {}, library {}",
                     word("repository"),
                     word("commit").get(..9).unwrap_or_default(),
-                    match mlx["patches"].as_array().map_or(0, Vec::len) {
-                        0 => "no patches".to_owned(),
-                        1 => "one patch".to_owned(),
-                        n => format!("{n} patches"),
-                    },
+                    patches_of(mlx).unwrap_or_else(|| "no patches".to_owned()),
                     word("library_sha256")
                 ),
                 _ => format!("{} {}, library {}", word("package"), word("version"), word("library_sha256")),
@@ -232,15 +237,12 @@ impl BuildDocument {
         );
         for source in self.inputs["sources"].as_array().into_iter().flatten() {
             let word = |key: &str| source[key].as_str().unwrap_or_default();
-            let patches = match source["patches"].as_array().map_or(0, Vec::len) {
-                _ if source["folder"].is_string() => {
-                    let commit: String =
-                        self.inputs["git"]["commit"].as_str().unwrap_or("unknown").chars().take(9).collect();
-                    format!("of the git revision {commit}")
-                }
-                0 => "as released".to_owned(),
-                1 => "one patch".to_owned(),
-                n => format!("{n} patches"),
+            let patches = if source["folder"].is_string() {
+                let commit: String =
+                    self.inputs["git"]["commit"].as_str().unwrap_or("unknown").chars().take(9).collect();
+                format!("of the git revision {commit}")
+            } else {
+                patches_of(source).unwrap_or_else(|| "as released".to_owned())
             };
             row("crate", &format!("{} {}, {patches}", word("crate"), word("version")));
         }
