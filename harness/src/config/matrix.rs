@@ -21,6 +21,7 @@ use super::{
 use crate::{
     engine::protocol::{Precision, Product},
     judge::{
+        codes,
         text::SIGNALS,
         throughput::{
             REGRESSION,
@@ -576,7 +577,13 @@ fn known_fault(table: &Table<'_, '_>, builds: &[&str], cells: &BTreeSet<CellId>)
     {
         table.problem(pattern.span(), "no cell of this file has such a name");
     }
-    let codes = table.required_list::<String>("codes").map(inner);
+    let codes = table.required_list::<String>("codes");
+    for code in codes.iter().flat_map(Spanned::get_ref) {
+        if !codes::ALL.contains(&code.get_ref().as_str()) {
+            table.problem(code.span(), unknown("finding code", code.get_ref(), "finding codes", codes::ALL));
+        }
+    }
+    let codes = codes.map(inner);
     let why = filled(table, "why");
     let weight = table.required_word("weight", WEIGHTS);
     let speed = codes.as_ref().is_some_and(|codes| codes.iter().any(|code| code == REGRESSION));
@@ -1205,6 +1212,34 @@ relative-l2 = 2e-3
         let again = "\n[[cells]]\nmodels = [\"qwen3\"]\nprecisions = [\"source\"]\ncontexts = [300, 400]\n\
                      probes = [\"logits\"]\nbackends = [\"cpu\"]\n";
         insta::assert_snapshot!(problems(&[("\n[thresholds]", &format!("{again}\n[thresholds]"))]), @"55:1: cell `qwen3/source/300/logits/cpu` is in two blocks");
+    }
+
+    #[test]
+    fn what_is_known_names_builds_cells_and_findings_that_there_are() {
+        let known = |build: &str, cells: &str, code: &str| {
+            format!(
+                "[[known]]\nbuild = \"{build}\"\ncells = \"{cells}\"\ncodes = [\"refused\", \"{code}\"]\nwhy = \"it is so\"\n\
+                 weight = \"fault\"\n\n[thresholds]"
+            )
+        };
+        let with = |known: &str| SOUND.replacen("[thresholds]", known, 1);
+        let spec = parse(&with(&known("*tched", "qwen3/*", "decode-logits-diverge"))).unwrap();
+        assert_eq!(spec.known[0].codes, ["refused", "decode-logits-diverge"]);
+        let said = [
+            known("patched", "qwen3/*", "decode-logit-diverges"),
+            known("patched", "qwen3/*", "throughput-regresion"),
+            known("patched", "qwen4/*", "crashed"),
+            known("pathced", "qwen3/*", "crashed"),
+            known("patched", "qwen3/*", "it-is-slow"),
+        ]
+        .map(|known| problems(&[("[thresholds]", &known)]));
+        insta::assert_snapshot!(said[..4].join("\n"), @"
+        58:21: unknown finding code `decode-logit-diverges`; did you mean `decode-logits-diverge`?
+        58:21: unknown finding code `throughput-regresion`; did you mean `throughput-regression`?
+        57:9: no cell of this file has such a name
+        56:9: unknown build `pathced`; did you mean `patched`?
+        ");
+        assert!(said[4].contains("`it-is-slow`; known finding codes are abort-at-exit, "), "{}", said[4]);
     }
 
     #[test]

@@ -5,18 +5,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Finding, Severity, role_name, task::TEXT_PREFIX};
+use super::{Finding, Severity, codes, role_name};
 use crate::{
     config::spec::Thresholds,
     engine::protocol::{Generated, Phase, Scored, Tokens},
     matrix::{Observation, Role},
 };
 
-/// The code of a text whose ids the other engine would never choose.
-pub const UNLIKELY: &str = "free-text-unlikely";
-
-/// The code of a text that leaves the other engine's first choices where no tie excuses it.
-pub const OFF_GREEDY: &str = "free-text-off-greedy";
+pub use super::codes::{FREE_TEXT_OFF_GREEDY as OFF_GREEDY, FREE_TEXT_UNLIKELY as UNLIKELY};
 
 /// So many ids make a mean worth having.
 const ENOUGH_IDS: usize = 8;
@@ -145,7 +141,7 @@ pub fn findings(f: &FreeText, generated: &Generated, thresholds: &Thresholds) ->
         && f.own_mean_logprob.is_some_and(|own| f.mean_logprob - own > LOOP_RISE)
     {
         out.push(finding(
-            &format!("{TEXT_PREFIX}foretold"),
+            codes::TEXT_FORETOLD,
             Severity::Warning,
             format!(
                 "the {name}'s text foretells itself, as a loop does: mean log-probability {:.3} of an id{own}",

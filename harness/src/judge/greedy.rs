@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
-use super::{Against, diagnosis, logits::against_name, role_name};
+use super::{Against, codes, diagnosis, logits::against_name, role_name};
 use crate::{
     engine::protocol::{Generated, Tokens, TopToken},
     judge::{Finding, Severity},
@@ -15,8 +15,7 @@ use crate::{
 /// excused as a tie that rounding decided. A start value: rounding at bf16 moves log-probabilities by a few hundredths.
 pub const NEAR_TIE_NATS: f64 = 0.05;
 
-/// The code of a divergence that no tie excuses.
-pub const DIVERGES: &str = "greedy-diverges";
+pub use super::codes::GREEDY_DIVERGES as DIVERGES;
 
 /// One engine's greedy ids against another's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,7 +65,7 @@ pub fn judge(
         return (
             None,
             vec![Finding {
-                code: "prompt-ids-differ".into(),
+                code: codes::PROMPT_IDS_DIFFER.into(),
                 subject: of.into(),
                 severity: Severity::Error,
                 message: format!(
@@ -105,7 +104,7 @@ pub fn judge(
         if d.near_tie { "; a tie that rounding decides, so what follows is not compared" } else { "" },
     );
     let finding = Finding {
-        code: if d.near_tie { "greedy-near-tie" } else { DIVERGES }.into(),
+        code: if d.near_tie { codes::GREEDY_NEAR_TIE } else { DIVERGES }.into(),
         subject: of.into(),
         severity: if d.near_tie { Severity::Info } else { Severity::Error },
         message,

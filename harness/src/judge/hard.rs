@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{CellObservations, diagnosis, generation, logits, role_name, scored};
+use super::{CellObservations, codes, diagnosis, generation, logits, role_name, scored};
 use crate::{
     engine::protocol::{Device, Finish, Generated, Phase, TopToken},
     judge::{Finding, Severity},
@@ -62,7 +62,7 @@ fn swap(o: &Observation) -> Option<Finding> {
     let swapped = o.memory.as_ref()?.swapped_bytes.filter(|bytes| *bytes > SWAPPED_BYTES)?;
     Some(finding(
         o,
-        "swapped",
+        codes::SWAPPED,
         Severity::Warning,
         format!("{:.0} MiB of the {}'s process lay in swap", swapped as f64 / 1_048_576.0, role_name(o.role)),
         json!({ "swapped_bytes": swapped, "command": o.command }),
@@ -73,13 +73,13 @@ fn outcome(o: &Observation) -> Option<Finding> {
     let name = role_name(o.role);
     let (code, severity, message) = match &o.exit {
         ProcessOutcome::Clean if o.measured.is_none() => (
-            "no-measurement",
+            codes::NO_MEASUREMENT,
             Severity::Error,
             format!("the {name} ended without an error and without what was asked of it"),
         ),
         ProcessOutcome::Clean => return None,
         ProcessOutcome::AbortAtExit { code, signal, last_lines } if o.measured.is_some() => (
-            "abort-at-exit",
+            codes::ABORT_AT_EXIT,
             Severity::Warning,
             format!(
                 "the {name} answered everything and then ended with {}{}",
@@ -88,26 +88,26 @@ fn outcome(o: &Observation) -> Option<Finding> {
             ),
         ),
         ProcessOutcome::AbortAtExit { code, signal, .. } | ProcessOutcome::Crashed { code, signal, .. } => (
-            "crashed",
+            codes::CRASHED,
             Severity::Error,
             format!("the {name} ended with {} before it had answered", ending(*code, *signal)),
         ),
         ProcessOutcome::Refused { kind, message } => {
-            ("refused", Severity::Error, format!("the {name} refused ({kind}): {message}"))
+            (codes::REFUSED, Severity::Error, format!("the {name} refused ({kind}): {message}"))
         }
         ProcessOutcome::OutOfMemory { message } => {
-            ("out-of-memory", Severity::Error, format!("the {name} ran out of memory: {message}"))
+            (codes::OUT_OF_MEMORY, Severity::Error, format!("the {name} ran out of memory: {message}"))
         }
         ProcessOutcome::Watchdog { message } => (
-            "watchdog",
+            codes::WATCHDOG,
             Severity::Error,
             format!("the {name}'s work on the device took too long and was ended by the system: {message}"),
         ),
         ProcessOutcome::TimedOut { after_s, .. } => {
-            ("timed-out", Severity::Error, format!("the {name} did not answer within {after_s} s"))
+            (codes::TIMED_OUT, Severity::Error, format!("the {name} did not answer within {after_s} s"))
         }
         ProcessOutcome::Garbled { line } => (
-            "garbled",
+            codes::GARBLED,
             Severity::Error,
             format!("the {name} wrote a line that is not the protocol's: {line}"),
         ),
@@ -131,7 +131,7 @@ fn device_not_seen(o: &Observation) -> Option<Finding> {
     }
     Some(finding(
         o,
-        "wrong-device",
+        codes::WRONG_DEVICE,
         Severity::Error,
         format!(
             "the {} says that it holds {} MiB on a GPU, and the GPU's own tool sees {} MiB there in all",
@@ -147,7 +147,7 @@ fn device(o: &Observation) -> Option<Finding> {
     let used = o.device.filter(|used| *used != o.device_wanted)?;
     Some(finding(
         o,
-        "wrong-device",
+        codes::WRONG_DEVICE,
         Severity::Error,
         format!(
             "the {} ran on {} where {} was asked for",
@@ -164,7 +164,7 @@ fn mlx_version(o: &Observation, seen: &CellObservations) -> Option<Finding> {
     (claimed != &hello.mlx_version).then(|| {
         finding(
             o,
-            "wrong-mlx",
+            codes::WRONG_MLX,
             Severity::Error,
             format!(
                 "the {} was built against MLX {claimed} and loaded MLX {}",
@@ -187,7 +187,7 @@ fn eos_ids(cell: &Cell, o: &Observation, seen: &CellObservations) -> Option<Find
     (own != right).then(|| {
         finding(
             o,
-            "eos-ids-differ",
+            codes::EOS_IDS_DIFFER,
             Severity::Error,
             format!(
                 "the {} ends a reply at ids {own:?}, the reference at {right:?}",
@@ -223,7 +223,7 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
     if answered.is_empty() || !missing.is_empty() || lacks_decode {
         out.push(finding(
             o,
-            "incomplete",
+            codes::INCOMPLETE,
             Severity::Error,
             format!(
                 "the {name} answered {} of {} positions, {decode} of them one-token steps",
@@ -251,7 +251,7 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
     if let Some((position, count)) = bad.first() {
         out.push(finding(
             o,
-            "non-finite-logits",
+            codes::NON_FINITE_LOGITS,
             Severity::Error,
             format!("the {name}'s logits hold {count} NaN or infinite values at position {position}"),
             json!({
@@ -264,7 +264,7 @@ fn logits_rows(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Fin
     if let Some(position) = constant.first() {
         out.push(finding(
             o,
-            "constant-logits",
+            codes::CONSTANT_LOGITS,
             Severity::Error,
             format!("the {name}'s logits are all equal at position {position}"),
             json!({ "positions": constant, "command": o.command }),
@@ -286,7 +286,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     if runs_on && g.ids.len() < wanted {
         out.push(finding(
             o,
-            "incomplete",
+            codes::INCOMPLETE,
             Severity::Error,
             format!("the {name} produced {} of {wanted} ids and says that it went to the end", g.ids.len()),
             json!({ "ids": g.ids.len(), "wanted": wanted, "command": o.command }),
@@ -297,7 +297,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     {
         out.push(finding(
             o,
-            "non-finite-logits",
+            codes::NON_FINITE_LOGITS,
             Severity::Error,
             format!("the {name}'s log-probabilities are not finite at generated id {step}"),
             json!({ "index": step, "command": o.command }),
@@ -306,7 +306,7 @@ fn generated_ids(cell: &Cell, o: &Observation) -> Vec<Finding> {
     if let Some(step) = g.top.iter().position(|top| flat(top, o.vocab_size)) {
         out.push(finding(
             o,
-            "constant-logits",
+            codes::CONSTANT_LOGITS,
             Severity::Error,
             format!("the {name}'s most likely ids are all equally likely at generated id {step}"),
             json!({ "index": step, "top": g.top[step], "command": o.command }),
@@ -329,7 +329,7 @@ fn beyond_vocabulary(o: &Observation, ids: impl Iterator<Item = u32>) -> Option<
     let first = bad.first()?;
     Some(finding(
         o,
-        "id-beyond-vocabulary",
+        codes::ID_BEYOND_VOCABULARY,
         Severity::Error,
         format!(
             "the {} names id {first}, and the vocabulary ends at {}",
@@ -352,7 +352,7 @@ fn signals(cell: &Cell, o: &Observation) -> Vec<Signal> {
     let mut out = Vec::new();
     if let Some((start, len, id)) = longest_run(&g.ids).filter(|(_, len, _)| *len >= REPEATED_IDS) {
         out.push(Signal {
-            code: "repeated-id",
+            code: codes::REPEATED_ID,
             what: format!("produces id {id} {len} times in a row, from index {start} on"),
             evidence: json!({ "id": id, "times": len, "index": start, "limit": REPEATED_IDS }),
         });
@@ -362,21 +362,21 @@ fn signals(cell: &Cell, o: &Observation) -> Vec<Signal> {
     }
     if let Some(index) = g.ids.iter().position(|id| o.special_ids.contains(id) || o.eos_ids.contains(id)) {
         out.push(Signal {
-            code: "special-id-in-answer",
+            code: codes::SPECIAL_ID_IN_ANSWER,
             what: format!("puts special id {} into its answer, at index {index}", g.ids[index]),
             evidence: json!({ "id": g.ids[index], "index": index }),
         });
     }
     if let Some(at) = replacement_character(g) {
         out.push(Signal {
-            code: "replacement-character",
+            code: codes::REPLACEMENT_CHARACTER,
             what: format!("answers with U+FFFD, at byte {at} of its text"),
             evidence: json!({ "byte": at }),
         });
     }
     if g.ids.is_empty() || g.text.trim().is_empty() {
         out.push(Signal {
-            code: "empty-answer",
+            code: codes::EMPTY_ANSWER,
             what: "answers nothing".to_owned(),
             evidence: json!({ "ids": g.ids.len() }),
         });
@@ -418,7 +418,7 @@ fn content(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Finding
 /// row of zero bytes is many equal ids.
 fn is_allowed(cell: &Cell, code: &str) -> bool {
     let Probe::Task { allow, .. } = &cell.probe else { return false };
-    let name = if code == "repeated-id" { "run" } else { code };
+    let name = if code == codes::REPEATED_ID { "run" } else { code };
     allow.iter().any(|allowed| allowed == name)
 }
 

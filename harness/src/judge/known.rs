@@ -9,8 +9,7 @@ use crate::{
     matrix::Observation,
 };
 
-/// The code of a known fault or limit that was not seen.
-pub const NOT_SEEN: &str = "known-fault-not-seen";
+pub use super::codes::KNOWN_NOT_SEEN as NOT_SEEN;
 
 /// The key in the evidence of an error that a stated limit turned into a warning.
 const LIMIT: &str = "known_limit";

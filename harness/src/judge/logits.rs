@@ -14,11 +14,7 @@ use crate::{
     matrix::Role,
 };
 
-/// The code of a finding about one-token steps.
-pub const DECODE_DIVERGES: &str = "decode-logits-diverge";
-
-/// The code of a finding about prefill.
-pub const PREFILL_DIVERGES: &str = "prefill-logits-diverge";
+pub use super::codes::{DECODE_DIVERGES, PREFILL_DIVERGES};
 
 /// One engine's rows against another's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -13,6 +13,7 @@
 //! // then: Report::new(ReportInput { … }, &cells, &decision), report::write(folder, &report, &cells)
 //! ```
 
+pub mod codes;
 pub mod diagnosis;
 pub mod finding;
 pub mod free_text;
@@ -212,7 +213,10 @@ pub fn role_name(role: Role) -> &'static str {
 
 /// Judges what was seen at one cell.
 pub fn judge_cell(cell: &Cell, seen: &CellObservations, thresholds: &Thresholds) -> CellJudgement {
-    judge_cell_with(cell, seen, thresholds, &Tiers::all())
+    let judgement = judge_cell_with(cell, seen, thresholds, &Tiers::all());
+    #[cfg(test)]
+    codes::assert_listed(&judgement.findings);
+    judgement
 }
 
 /// Judges with some tiers only, to show what each of them sees. That the reference is sound is always looked at.
@@ -353,7 +357,7 @@ fn incomparable(reason: &str, of: Role, against: Against) -> Finding {
         Role::Baseline | Role::Reference => (of.into(), Severity::Warning),
     };
     Finding {
-        code: "incomparable".into(),
+        code: codes::INCOMPARABLE.into(),
         subject,
         severity,
         message: format!("the {}'s rows cannot be compared: {reason}", role_name(of)),
@@ -409,7 +413,7 @@ fn compare_with_reference(
                 out.logits.push(comparison);
             }
             Err(logits::Incomparable::EngineAtFault(reason)) => out.findings.push(Finding {
-                code: "rows-misshapen".into(),
+                code: codes::ROWS_MISSHAPEN.into(),
                 subject: role.into(),
                 severity: Severity::Error,
                 message: reason,
@@ -478,7 +482,7 @@ fn compare_builds(seen: &CellObservations, thresholds: &Thresholds, out: &mut Ce
     out.findings.extend(found.into_iter().map(|f| Finding {
         subject: Subject::Harness,
         severity: if f.severity == Severity::Error { Severity::Warning } else { f.severity },
-        code: if f.severity == Severity::Error { "builds-differ".into() } else { f.code },
+        code: if f.severity == Severity::Error { codes::BUILDS_DIFFER.into() } else { f.code },
         ..f
     }));
 }

@@ -6,8 +6,7 @@ use serde_json::json;
 use super::{CellObservations, Finding, ROLES, Severity, role_name};
 use crate::matrix::{Cell, Measured, Probe, Role};
 
-/// The code of a product that is wrong.
-pub const WRONG: &str = "product-wrong";
+pub use super::codes::PRODUCT_WRONG as WRONG;
 
 /// One error a build whose product leaves the second formulation; for the reference a warning, which says that the fault
 /// is upstream's.

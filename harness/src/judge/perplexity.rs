@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{BUILDS, CellJudgement, CellObservations, Finding, Severity, diagnosis, role_name};
+use super::{BUILDS, CellJudgement, CellObservations, Finding, Severity, codes, diagnosis, role_name};
 use crate::matrix::{Measured, Observation, Role};
 
 /// The largest difference between two engines' mean log-probabilities of one bucket that passes, in nats: equal f32
@@ -71,7 +71,7 @@ pub fn judge(seen: &CellObservations, reference_is_usable: bool, out: &mut CellJ
         if ids != right_ids {
             let at = ids.iter().zip(right_ids).position(|(a, b)| a != b);
             out.findings.push(error(
-                "prompt-ids-differ",
+                codes::PROMPT_IDS_DIFFER,
                 format!("the {} makes other ids of the text than the {}", role_name(of), role_name(by)),
                 json!({ "index": at, "diagnosis": diagnosis::TOKENIZER, "command": own.command }),
             ));
@@ -84,7 +84,7 @@ pub fn judge(seen: &CellObservations, reference_is_usable: bool, out: &mut CellJ
             .find(|(a, b)| (a.mean_nats - b.mean_nats).abs() > MOST_NATS || a.from != b.from);
         if let Some((a, b)) = worst {
             out.findings.push(error(
-                "perplexity-differs",
+                codes::PERPLEXITY_DIFFERS,
                 format!(
                     "from position {} on the {} finds the text {} likely than the {}: perplexity {:.2}, not {:.2}",
                     a.from,

@@ -3,11 +3,10 @@
 
 use serde_json::json;
 
-use super::{CellObservations, Finding, Severity, role_name};
+use super::{CellObservations, Finding, Severity, codes, role_name};
 use crate::matrix::{Again, Cell, Measured, Observation, Role, observation::row_digests};
 
-/// The code of a cache of the wrong size.
-pub const CACHE_MEMORY: &str = "cache-memory";
+pub use super::codes::CACHE_MEMORY;
 
 /// How far the held memory may lie from the cache's arithmetic: what the facts ask of the slope.
 const TOLERANCE: f64 = 0.1;
@@ -37,7 +36,7 @@ pub fn check(cell: &Cell, o: &Observation, seen: &CellObservations) -> Vec<Findi
         let before = if request == 2 { ", the first after another prompt" } else { "" };
         findings.push(finding(
             o,
-            "repeat-differs",
+            codes::REPEAT_DIFFERS,
             format!(
                 "the {}'s answer to the same prompt, asked again in one process (request {request}{before}), has other \
                  bits from position {position} on",
@@ -92,14 +91,14 @@ fn more_memory(o: &Observation, first: Option<u64>, again: &[Again]) -> Option<F
             number - 1,
             mib(last)
         );
-        finding(o, "memory-grows", message, evidence)
+        finding(o, codes::MEMORY_GROWS, message, evidence)
     } else {
         let message = format!(
             "the {role}'s peak memory is {} in the first request and {} in later ones, where it stays",
             mib(first),
             mib(last)
         );
-        Finding { severity: Severity::Warning, ..finding(o, "memory-steps", message, evidence) }
+        Finding { severity: Severity::Warning, ..finding(o, codes::MEMORY_STEPS, message, evidence) }
     })
 }
 

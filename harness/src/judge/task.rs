@@ -15,11 +15,7 @@ use crate::{
     matrix::{AnswerShape, Role},
 };
 
-/// The code of an answer that lacks what a right one holds.
-pub const FAILED: &str = "task-failed";
-
-/// The prefix of the codes of text signals.
-pub const TEXT_PREFIX: &str = "text-";
+pub use super::codes::{TASK_FAILED as FAILED, TEXT_PREFIX};
 
 /// How one engine answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

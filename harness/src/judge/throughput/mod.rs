@@ -14,21 +14,15 @@ use self::{
     stats::{coefficient_of_variation, mann_whitney_p_less, median, quantile, theil_sen_slope},
 };
 use super::{
-    CellJudgement, CellObservations, Finding, ROLES, ReferenceState, Sameness, Severity, Subject, hard, known,
+    CellJudgement, CellObservations, Finding, ROLES, ReferenceState, Sameness, Severity, Subject, codes,
+    hard, known,
 };
 use crate::matrix::{
     Cell, Role,
     throughput::{Clock, RunFigures, SessionRuns, ThroughputRuns, ThroughputSpec},
 };
 
-/// The code of a rate that fell or of memory that grew.
-pub const REGRESSION: &str = "throughput-regression";
-
-/// The code of memory that grows with every request.
-pub const LEAK: &str = "memory-leak";
-
-/// The code of a figure beyond an absolute bound of the matrix.
-pub const BOUND: &str = "throughput-bound";
+pub use super::codes::{MEMORY_LEAK as LEAK, THROUGHPUT_BOUND as BOUND, THROUGHPUT_REGRESSION as REGRESSION};
 
 /// A token that takes this many times the median is a stall.
 pub const STALL: f64 = 3.0;
@@ -253,7 +247,7 @@ pub(super) fn judge(cell: &Cell, spec: &ThroughputSpec, seen: &CellObservations)
     let same_ids = same_work(runs);
     if !same_ids && !metrics.is_empty() {
         findings.push(Finding {
-            code: "throughput-other-ids".into(),
+            code: codes::THROUGHPUT_OTHER_IDS.into(),
             subject: Subject::Harness,
             severity: Severity::Warning,
             message: "candidate and baseline produce different ids, so that their speeds are those of different work"

@@ -17,8 +17,7 @@ use crate::{
     },
 };
 
-/// The code of a model or precision that does not keep up with another.
-pub const SLOWER: &str = "slower-than-peer";
+pub use crate::judge::codes::SLOWER_THAN_PEER as SLOWER;
 
 /// How far the speed of a machine may move from one cell to the next: the drift within a session of the noise by which the
 /// rule's error rates are simulated.
