@@ -11,14 +11,14 @@ use crate::{
     build::Artifact,
     engine::{
         Session, SessionOptions,
-        protocol::{Hello, Load, Loaded, Tokenize},
+        protocol::{Hello, Loaded, Tokenize},
     },
     matrix::{
         cell::Cell,
         ids::FolderIds,
         observation::{Observation, ProcessOutcome, Role},
         run::{
-            Measure, ObserveError, ObserveOptions, Scoring, device_of, gpu_use_at, measure_cell,
+            End, Measure, ObserveError, ObserveOptions, Scoring, Shown, load_of, measure_cell,
             measure_scoring, timeout_of,
         },
     },
@@ -101,7 +101,6 @@ impl Bench {
         let folder = FolderIds::read(model_dir)
             .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
         let begun = Instant::now();
-        let device_wanted = device_of(cell.backend);
         let timeout = timeout_of(cell, &self.options);
         let running = match &mut self.running {
             Some(running) => {
@@ -127,45 +126,20 @@ impl Bench {
             }
         };
         if running.loaded.as_ref().is_none_or(|(path, _)| path != model_dir) {
-            let load = Load {
-                model_dir: std::path::absolute(model_dir)
-                    .unwrap_or_else(|_| model_dir.to_owned())
-                    .to_string_lossy()
-                    .into_owned(),
-                precision: cell.precision,
-                device: device_wanted,
-            };
-            running.loaded = running.session.load(&load).map(|loaded| (model_dir.to_owned(), loaded));
+            let loaded = running.session.load(&load_of(cell, model_dir));
+            running.loaded = loaded.map(|loaded| (model_dir.to_owned(), loaded));
         }
         let loaded = running.loaded.as_ref().map(|(_, loaded)| loaded.clone());
-        let eos_ids = loaded
-            .as_ref()
-            .map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
-        let measured = loaded.as_ref().and_then(|_| measure(&mut running.session, &folder, &eos_ids));
-        let gpu = loaded.as_ref().and_then(|_| gpu_use_at(cell, &running.session));
-        let (hello, command) = (running.hello.clone(), running.session.command().to_owned());
-        let exit = match &measured {
+        let shown = Shown::ask(&mut running.session, &folder, running.hello.clone(), loaded, measure);
+        let gpu = shown.gpu_use(cell, &running.session);
+        let command = running.session.command().to_owned();
+        let exit = match &shown.measured {
             Some(_) => ProcessOutcome::Clean,
             // The session is over, whatever the reason.
             None => self.finish().unwrap_or(ProcessOutcome::Clean),
         };
-        Ok(Observation {
-            role,
-            engine: self.artifact.name.clone(),
-            hello,
-            device: loaded.as_ref().map(|loaded| loaded.device),
-            device_wanted,
-            gpu,
-            model_type: loaded.as_ref().map(|loaded| loaded.model_type.clone()),
-            vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
-            eos_ids,
-            special_ids: folder.special.into_iter().collect(),
-            exit,
-            measured,
-            memory: None,
-            wall_s: begun.elapsed().as_secs_f64(),
-            command,
-        })
+        let end = End { exit, memory: None, gpu, took: begun.elapsed(), command };
+        Ok(shown.observation((cell, role, &self.artifact), folder, end))
     }
 }
 

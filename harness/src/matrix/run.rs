@@ -9,7 +9,10 @@ use std::{
 use crate::{
     build::Artifact,
     engine::{
-        protocol::{Device, Generate, History, Load, LogitsDetail, Op, Score, Time, Tokenize, Tokens},
+        protocol::{
+            Device, Generate, Hello, History, Load, Loaded, LogitsDetail, Memory, Op, Score, Time, Tokenize,
+            Tokens,
+        },
         session::{Session, SessionOptions},
     },
     event::{Event, EventSink},
@@ -17,7 +20,7 @@ use crate::{
         cell::{Backend, Cell, Probe, Stretch},
         ids::{FolderError, FolderIds, seeded_ids},
         long_text,
-        observation::{Again, Measured, Observation, Role, row_digests},
+        observation::{Again, Measured, Observation, ProcessOutcome, Role, row_digests},
         throughput::{ThroughputSpec, TimedRequest},
     },
     tools::{
@@ -374,16 +377,95 @@ pub(crate) fn timeout_of(cell: &Cell, options: &ObserveOptions) -> Duration {
     cell.budget.timeout_s.map_or(options.timeout, Duration::from_secs_f64)
 }
 
-/// What the driver says of a process that has loaded a cell's model, where the cell is about its device.
-pub(crate) fn gpu_use_at(cell: &Cell, session: &Session) -> Option<GpuUse> {
-    (cell.backend == Backend::Cuda).then(|| conditions::gpu_use(session.pid())).flatten()
-}
-
-pub(crate) fn device_of(backend: Backend) -> Device {
+fn device_of(backend: Backend) -> Device {
     match backend {
         Backend::Cpu => Device::Cpu,
         Backend::Metal | Backend::Cuda => Device::Gpu,
     }
+}
+
+/// The request that loads a cell's model.
+pub(crate) fn load_of(cell: &Cell, model_dir: &Path) -> Load {
+    let model_dir = std::path::absolute(model_dir).unwrap_or_else(|_| model_dir.to_owned());
+    Load {
+        model_dir: model_dir.to_string_lossy().into_owned(),
+        precision: cell.precision,
+        device: device_of(cell.backend),
+    }
+}
+
+/// What a session has shown of a cell, up to where it came.
+pub(crate) struct Shown {
+    pub(crate) hello: Option<Hello>,
+    pub(crate) loaded: Option<Loaded>,
+    pub(crate) measured: Option<Measured>,
+}
+
+impl Shown {
+    /// Asks a session in which `loaded` is what loading the cell's model came to.
+    pub(crate) fn ask(
+        session: &mut Session,
+        folder: &FolderIds,
+        hello: Option<Hello>,
+        loaded: Option<Loaded>,
+        measure: Measure<'_>,
+    ) -> Self {
+        let mut shown = Self { hello, loaded, measured: None };
+        if shown.loaded.is_some() {
+            shown.measured = measure(session, folder, &shown.eos_ids(folder));
+        }
+        shown
+    }
+
+    /// What the driver says of the process, where it has loaded the cell's model and the cell is about its device.
+    pub(crate) fn gpu_use(&self, cell: &Cell, session: &Session) -> Option<GpuUse> {
+        let asked = self.loaded.is_some() && cell.backend == Backend::Cuda;
+        asked.then(|| conditions::gpu_use(session.pid())).flatten()
+    }
+
+    /// The ids that end a reply, as the engine says; what the folder says of a model that was not loaded.
+    fn eos_ids(&self, folder: &FolderIds) -> Vec<u32> {
+        self.loaded
+            .as_ref()
+            .map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone())
+    }
+
+    /// Together with how the process ended.
+    pub(crate) fn observation(
+        self,
+        (cell, role, engine): (&Cell, Role, &Artifact),
+        folder: FolderIds,
+        end: End,
+    ) -> Observation {
+        let eos_ids = self.eos_ids(&folder);
+        let loaded = self.loaded.as_ref();
+        Observation {
+            role,
+            engine: engine.name.clone(),
+            device: loaded.map(|loaded| loaded.device),
+            device_wanted: device_of(cell.backend),
+            model_type: loaded.map(|loaded| loaded.model_type.clone()),
+            vocab_size: loaded.map(|loaded| loaded.vocab_size),
+            hello: self.hello,
+            eos_ids,
+            special_ids: folder.special.into_iter().collect(),
+            exit: end.exit,
+            measured: self.measured,
+            memory: end.memory,
+            gpu: end.gpu,
+            wall_s: end.took.as_secs_f64(),
+            command: end.command,
+        }
+    }
+}
+
+/// How a process ended at a cell.
+pub(crate) struct End {
+    pub(crate) exit: ProcessOutcome,
+    pub(crate) memory: Option<Memory>,
+    pub(crate) gpu: Option<GpuUse>,
+    pub(crate) took: Duration,
+    pub(crate) command: String,
 }
 
 /// Asks a session for what is wanted of a loaded model, given what its folder says and the ids that end a reply.
@@ -404,7 +486,6 @@ fn run_session(
     sink.emit(Event::StepStarted { step: step.clone() });
     let folder = FolderIds::read(model_dir)
         .map_err(|source| ObserveError::Model { cell: cell.id.to_string(), source })?;
-    let device_wanted = device_of(cell.backend);
     let mut artifact = artifact.clone();
     if let Some(ops) = cell.stretch().and_then(|stretch| stretch.ops_per_buffer)
         && role != Role::Reference
@@ -421,41 +502,16 @@ fn run_session(
         Session::start(artifact, &SessionOptions { timeout, stderr_log, memory_limit_bytes }).map_err(
             |source| ObserveError::Start { engine: artifact.name.clone(), cell: cell.id.to_string(), source },
         )?;
-    let model_dir = std::path::absolute(model_dir).unwrap_or_else(|_| model_dir.to_owned());
-    let load = Load {
-        model_dir: model_dir.to_string_lossy().into_owned(),
-        precision: cell.precision,
-        device: device_wanted,
-    };
     let hello = session.hello();
-    let loaded = session.load(&load);
-    let eos_ids =
-        loaded.as_ref().map_or_else(|| folder.eos.iter().copied().collect(), |loaded| loaded.eos_ids.clone());
-    let measured = loaded.as_ref().and_then(|_| measure(&mut session, &folder, &eos_ids));
-    let memory = session.memory();
-    let gpu = loaded.as_ref().and_then(|_| gpu_use_at(cell, &session));
+    let loaded = session.load(&load_of(cell, model_dir));
+    let shown = Shown::ask(&mut session, &folder, hello, loaded, measure);
+    let (memory, gpu) = (session.memory(), shown.gpu_use(cell, &session));
     let command = session.command().to_owned();
     let started = std::time::Instant::now() - session.elapsed();
     let exit = session.finish();
     let took = started.elapsed();
     sink.emit(Event::StepFinished { step, outcome: exit.label().to_owned(), took });
-    Ok(Observation {
-        role,
-        engine: artifact.name.clone(),
-        hello,
-        device: loaded.as_ref().map(|loaded| loaded.device),
-        device_wanted,
-        model_type: loaded.as_ref().map(|loaded| loaded.model_type.clone()),
-        vocab_size: loaded.as_ref().map(|loaded| loaded.vocab_size),
-        eos_ids,
-        special_ids: folder.special.into_iter().collect(),
-        exit,
-        measured,
-        memory,
-        gpu,
-        wall_s: took.as_secs_f64(),
-        command,
-    })
+    Ok(shown.observation((cell, role, artifact), folder, End { exit, memory, gpu, took, command }))
 }
 
 fn log_name(cell: &Cell, role: Role, artifact: &Artifact, suffix: &str) -> String {
@@ -478,10 +534,7 @@ mod tests {
     use super::*;
     use crate::{
         build::Provenance,
-        engine::{
-            outcome::ProcessOutcome,
-            protocol::{Finish, Generated, Numbered, Precision, Request},
-        },
+        engine::protocol::{Finish, Generated, Numbered, Precision, Request},
     };
 
     fn forced(prefill_len: usize, decode_steps: usize) -> ForcedIds {
