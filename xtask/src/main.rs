@@ -51,7 +51,7 @@ fn end_children_when_interrupted() {
     )]
     let outcome = ctrlc::set_handler(|| {
         INTERRUPTED.store(true, Ordering::SeqCst);
-        harness::tools::process::end_running_groups();
+        harness::tools::groups::end_running_groups();
         let _ = writeln!(stderr(), "interrupted; the same command goes on from what is finished");
         // What a shell reports for SIGINT; everything on disk is written so that the next run goes on from here.
         std::process::exit(130);

@@ -47,18 +47,22 @@ pub(super) fn mlx_suite(
     let made = fs::create_dir_all(&objects).map_err(StoreError::at("make", &objects));
     let program = objects.join("tests");
     let commands = commands(&sources, wheel, &objects, &program);
-    let compiled = made.map_err(|error| error.to_string()).and_then(|()| {
+    let compiled = made.map_err(|error| (SuiteStatus::Broken, error.to_string())).and_then(|()| {
         let run = |command: &Invocation| {
             let done = command.run_ok();
-            done.map(|_| ())
-                .map_err(|error| first_error(error.stderr_tail()).unwrap_or_else(|| error.to_string()))
+            done.map(|_| ()).map_err(|error| match error.killed() {
+                Some(killed) => (SuiteStatus::Killed, killed.to_string()),
+                None => {
+                    let why = first_error(error.stderr_tail()).unwrap_or_else(|| error.to_string());
+                    (SuiteStatus::Broken, why)
+                }
+            })
         };
         let (compiles, link) = &commands;
-        compiles.par_iter().map(run).collect::<Result<(), String>>()?;
+        compiles.par_iter().map(run).collect::<Result<(), _>>()?;
         run(link)
     });
-    if let Err(why) = compiled {
-        let status = SuiteStatus::Broken;
+    if let Err((status, why)) = compiled {
         return Suite { status, why, ..Suite::not_applicable(&name, SuiteKind::Doctest, "") };
     }
     let mut test =

@@ -9,7 +9,7 @@ use std::{
     ffi::OsString,
     fs,
     path::{Path, PathBuf},
-    process, thread,
+    process,
     time::Duration,
 };
 
@@ -29,7 +29,7 @@ use crate::{
     config::spec::{BuildSpec, MlxRevision},
     event::{Event, EventSink},
     tools::{
-        archive,
+        archive, cargo,
         git::{apply, mirror},
         lock::FileLock,
         process::Invocation,
@@ -192,7 +192,7 @@ impl Place<'_> {
             cmake().arg("-C").arg(&settings).arg("-S").arg(self.sources).arg("-B").arg(self.build);
         configure = configure.args(["-G", "Ninja"]).args(options.iter().map(|option| format!("-D{option}")));
         configure.args(redirects.folder_arguments()).timeout(CONFIGURING).run_ok().map_err(failed)?;
-        let jobs = thread::available_parallelism().map_or(1, usize::from).to_string();
+        let jobs = cargo::jobs().to_string();
         let build = cmake().arg("--build").arg(self.build).args(["--parallel", &jobs]);
         build.timeout(COMPILING).run_ok().map_err(failed)?;
         let install = cmake().arg("--install").arg(self.build).arg("--prefix").arg(staging.join("mlx"));

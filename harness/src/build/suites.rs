@@ -77,6 +77,8 @@ pub enum SuiteStatus {
     Failed,
     /// It does not compile.
     Broken,
+    /// It was killed, so that nothing is known.
+    Killed,
     /// The package holds no test.
     NoTests,
     /// It cannot run here, or not for this build.
@@ -114,6 +116,7 @@ impl Suite {
         match self.status {
             SuiteStatus::Passed | SuiteStatus::Failed => figures() + &why,
             SuiteStatus::Broken => format!("does not compile{why}"),
+            SuiteStatus::Killed => format!("no result{why}"),
             SuiteStatus::NoTests => "no tests in the package".to_owned(),
             SuiteStatus::NotApplicable => format!("not run{why}"),
         }
@@ -335,6 +338,10 @@ pub(super) fn suite_of(
         SuiteKind::Cargo => count_libtest(&done.stdout),
     };
     let Counted { passed, failed, ignored, failing, reports } = counted;
+    if let (Some(killed), 0) = (done.killed(), failed) {
+        let (status, why, took_s) = (SuiteStatus::Killed, killed.to_string(), done.took.as_secs_f64());
+        return Suite { status, passed, ignored, why, took_s, ..none };
+    }
     let complaint = || first_error(&done.stderr_tail).unwrap_or_else(|| done.status.to_string());
     let (status, why) = match (done.status.success(), reports, failed) {
         (true, _, 0) if passed + ignored == 0 => (SuiteStatus::NoTests, String::new()),
@@ -509,6 +516,13 @@ mod tests {
         let broken = suite(101, "", "error[E0432]: unresolved import `x`\nerror: could not compile `s`\n");
         assert_eq!(broken.status, SuiteStatus::Broken);
         assert_eq!(broken.summary(), "does not compile: error[E0432]: unresolved import `x`");
+        let stderr = "error: could not compile `s`\n\nCaused by:\n  process didn't exit successfully: `rustc` (signal: 9, \
+                      SIGKILL: kill)\n";
+        // Tests that failed before stay failures.
+        assert_eq!(suite(101, cut, stderr).status, SuiteStatus::Failed);
+        let ended = suite(101, "", stderr);
+        assert_eq!(ended.status, SuiteStatus::Killed);
+        assert_eq!(ended.summary(), "no result: ended by SIGKILL, most likely because memory ran out");
         let empty =
             "running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(suite(0, empty, "").status, SuiteStatus::NoTests);

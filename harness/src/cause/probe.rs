@@ -125,7 +125,7 @@ pub(super) fn in_files(
     sink.emit(Event::Note(format!("running `{command}` in the files of {}", request.spec.name)));
     let log = request.layout.log(&format!("probe-{}", request.spec.name));
     let ended = run_words(words, &files, &[], &log);
-    match ended.could_not_start {
+    match ended.no_answer {
         Some(source) => Err(TrialError::Command { command, source }),
         None => {
             Ok(Outcome { result: if ended.passed { "pass" } else { "fail" }, why: ended.why, report: None })

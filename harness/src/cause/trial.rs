@@ -164,7 +164,7 @@ pub enum TrialError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A declared command cannot be started.
+    /// A declared command cannot be started, or was killed.
     #[error("cannot run the declared command `{command}`")]
     Command {
         /// The command.

@@ -296,8 +296,8 @@ pub struct Ended {
     pub took_s: f64,
     /// What it printed: all of stdout, and the end of stderr.
     pub printed: String,
-    /// Why it was not run at all: there is no such program, or no log.
-    pub could_not_start: Option<Box<ProcessError>>,
+    /// Why nothing is known of it: there is no such program or no log, or it was killed.
+    pub no_answer: Option<Box<ProcessError>>,
 }
 
 /// Runs a command in `files`, as a person would there: no variable of a surrounding cargo chooses anything for it.
@@ -308,7 +308,7 @@ pub fn run_words(words: &[String], files: &Path, variables: &[(String, String)],
         why,
         took_s,
         printed: String::new(),
-        could_not_start: None,
+        no_answer: None,
     };
     let Some((program, args)) = words.split_first() else {
         return failed("the command is empty".to_owned(), 0.0);
@@ -337,15 +337,18 @@ pub fn run_words(words: &[String], files: &Path, variables: &[(String, String)],
             let last = |text: &str| text.lines().rfind(|line| !line.trim().is_empty()).map(str::to_owned);
             let last = last(&done.stderr_tail).or_else(|| last(&done.stdout));
             let last = last.unwrap_or_else(|| "it printed nothing".to_owned());
-            let why = format!("{}: {}", done.status, last.trim());
-            Ended { exit_code, printed, ..failed(why, took_s) }
+            let (why, no_answer) = match done.killed() {
+                Some(killed) => (killed.to_string(), Some(Box::new(invocation.failure(&done)))),
+                None => (format!("{}: {}", done.status, last.trim()), None),
+            };
+            Ended { exit_code, printed, no_answer, ..failed(why, took_s) }
         }
         Err(ProcessError::TimedOut { timeout, .. }) => {
             failed(format!("ended after {} s", timeout.as_secs()), timeout.as_secs_f64())
         }
         Err(error) => {
             let why = format!("{error}{}", super::update::causes(&error));
-            Ended { could_not_start: Some(Box::new(error)), ..failed(why, 0.0) }
+            Ended { no_answer: Some(Box::new(error)), ..failed(why, 0.0) }
         }
     }
 }
@@ -373,8 +376,11 @@ mod tests {
         assert!(passed.passed && passed.exit_code == Some(0), "{passed:?}");
         let failed = run("sh -c 'echo warming up; echo no such kernel >&2; exit 7'");
         assert_eq!((failed.exit_code, failed.why.as_str()), (Some(7), "exit status: 7: no such kernel"));
+        let killed = run("sh -c 'kill -9 $$'");
+        assert!(!killed.passed && killed.no_answer.is_some(), "{killed:?}");
+        assert_eq!(killed.why, "ended by SIGKILL, most likely because memory ran out");
         let absent = run("regraft-no-such-program");
-        assert!(absent.could_not_start.is_some() && absent.why.starts_with("cannot start `"), "{absent:?}");
+        assert!(absent.no_answer.is_some() && absent.why.starts_with("cannot start `"), "{absent:?}");
     }
 
     #[test]

@@ -3,10 +3,14 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
-use crate::tools::process::{Invocation, ProcessError};
+use crate::tools::{
+    host,
+    process::{Invocation, ProcessError},
+};
 
 /// How long a fetch or a build may take; a cold build on two busy cores stays well below.
 const TIMEOUT: Duration = Duration::from_secs(2 * 3600);
@@ -105,6 +109,15 @@ pub fn fetch(manifest: &Path, log: &Path) -> Result<(), ProcessError> {
 pub fn cargo() -> Invocation {
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     Invocation::new(program).env_remove(FOREIGN).env("CARGO_TERM_COLOR", "never").timeout(TIMEOUT)
+}
+
+/// How many compilers may run at once: what `CARGO_BUILD_JOBS` says, which cargo reads too, else one a processor.
+pub fn jobs() -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    host::variable("CARGO_BUILD_JOBS")
+        .and_then(|jobs| jobs.parse().ok())
+        .filter(|jobs| *jobs > 0)
+        .unwrap_or(processors)
 }
 
 /// What `rustc -vV` says.

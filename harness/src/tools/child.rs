@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tools::process::GroupGuard;
+use crate::tools::groups::GroupGuard;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 #[cfg(target_os = "linux")]
 use rustix::process::{Resource, Rlimit, prlimit};
@@ -473,6 +473,7 @@ pub fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tools::groups::tests::{gone_soon, lives};
 
     fn shell(script: &str) -> ChildSpec {
         ChildSpec {
@@ -491,24 +492,6 @@ mod tests {
 
     fn hear(child: &mut InteractiveChild) -> Heard {
         child.hear(soon(), &mut || {})
-    }
-
-    /// Whether a process with this id is alive and not a zombie.
-    fn lives(pid: i32) -> bool {
-        let Some(pid) = Pid::from_raw(pid) else { return false };
-        if rustix::process::test_kill_process(pid).is_err() {
-            return false;
-        }
-        let stat =
-            std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-        !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z')
-    }
-
-    fn gone_soon(pid: i32) -> bool {
-        (0..100).any(|_| {
-            thread::sleep(Duration::from_millis(20));
-            !lives(pid)
-        })
     }
 
     #[test]

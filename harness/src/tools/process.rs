@@ -9,11 +9,13 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::ExitStatus,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal};
+use super::{
+    groups::GroupGuard,
+    killed::{Killed, killed},
+};
 
 /// How much of a program's stderr is kept for messages, in bytes.
 const TAIL_BYTES: u64 = 16 * 1024;
@@ -68,8 +70,8 @@ pub enum ProcessError {
         #[source]
         source: io::Error,
     },
-    /// It ended with a status other than success.
-    #[error("{}", failure_text(.command, .status, .stderr_tail, .log.as_deref()))]
+    /// It ended with a status other than success, by itself or killed.
+    #[error("{}", failure_text(.command, &status_text(.status, .stderr_tail), .stderr_tail, .log.as_deref()))]
     Failed {
         /// The command, as one could paste it.
         command: String,
@@ -105,6 +107,16 @@ pub enum ProcessError {
     },
 }
 
+impl Completed {
+    /// What ended it, or a program that it ran, where that was not their own doing.
+    pub fn killed(&self) -> Option<Killed> {
+        match self.status.success() {
+            true => None,
+            false => killed(&self.status.to_string(), &self.stderr_tail),
+        }
+    }
+}
+
 impl ProcessError {
     /// What to try.
     pub fn hint(&self) -> Option<String> {
@@ -122,6 +134,14 @@ impl ProcessError {
                 "run the command by hand to see what it waits for; a busy machine may only need a second try"
                     .to_owned(),
             ),
+            _ => self.killed().map(|killed| killed.hint().to_owned()),
+        }
+    }
+
+    /// What ended the program, or one that it ran, where that was not their own doing.
+    pub fn killed(&self) -> Option<Killed> {
+        match self {
+            Self::Failed { status, stderr_tail, .. } => killed(status, stderr_tail),
             _ => None,
         }
     }
@@ -276,12 +296,17 @@ impl Invocation {
         if completed.status.success() {
             return Ok(completed);
         }
-        Err(ProcessError::Failed {
+        Err(self.failure(&completed))
+    }
+
+    /// That it ended as `completed` tells, as an error.
+    pub fn failure(&self, completed: &Completed) -> ProcessError {
+        ProcessError::Failed {
             command: self.shell_line(),
             status: completed.status.to_string(),
-            stderr_tail: completed.stderr_tail,
+            stderr_tail: completed.stderr_tail.clone(),
             log: self.log.clone(),
-        })
+        }
     }
 
     fn expression(&self, stdout: &File, stderr: &File) -> io::Result<duct::Expression> {
@@ -320,49 +345,10 @@ impl Invocation {
     }
 }
 
-/// A process group that is ended when the harness is interrupted; forgotten when this is dropped.
-#[derive(Debug)]
-pub struct GroupGuard(u32);
-
-static RUNNING_GROUPS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
-
-impl GroupGuard {
-    /// Registers the group led by process `leader`.
-    pub fn new(leader: u32) -> Self {
-        RUNNING_GROUPS.lock().unwrap_or_else(PoisonError::into_inner).insert(leader);
-        Self(leader)
-    }
-
-    /// Kills every process of the group.
-    pub fn kill(&self) {
-        kill_group(self.0);
-    }
-}
-
-impl Drop for GroupGuard {
-    fn drop(&mut self) {
-        RUNNING_GROUPS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
-    }
-}
-
-/// Kills every process group that is still registered: a terminal's interrupt does not reach them, since each child
-/// leads a group of its own.
-pub fn end_running_groups() {
-    let groups = RUNNING_GROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    groups.into_iter().for_each(kill_group);
-}
-
 /// The last lines of `text`, at most `lines`, without blank ones.
 pub fn last_lines(text: &str, lines: usize) -> Vec<&str> {
     let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].to_vec()
-}
-
-fn kill_group(leader: u32) {
-    // Process 0 and 1 would address our own group or everybody; no child of ours has these ids.
-    if let Some(pid) = i32::try_from(leader).ok().filter(|id| *id > 1).and_then(Pid::from_raw) {
-        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-    }
 }
 
 /// A word as a shell takes it.
@@ -393,6 +379,10 @@ fn read_from_start(file: &mut File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+fn status_text(status: &str, stderr_tail: &str) -> String {
+    killed(status, stderr_tail).map_or_else(|| status.to_owned(), |killed| format!("{status}: {killed}"))
 }
 
 fn failure_text(command: &str, status: &str, stderr_tail: &str, log: Option<&Path>) -> String {
@@ -449,6 +439,20 @@ mod tests {
         ");
         let kept = fs::read_to_string(&log).unwrap();
         assert!(kept.starts_with("$ sh -c ") && kept.ends_with("kept\n"), "{kept}");
+    }
+
+    #[test]
+    fn a_killed_program_is_not_told_as_one_that_failed() {
+        let killed = Invocation::new("sh").args(["-c", "kill -9 $$"]).run_ok().unwrap_err();
+        insta::assert_snapshot!(
+            format!("{killed}\nhint: {}", killed.hint().unwrap()),
+            @"
+        command failed (signal: 9 (SIGKILL): ended by SIGKILL, most likely because memory ran out): sh -c 'kill -9 $$'
+        hint: end what else takes memory, or let fewer compilers run at once (CARGO_BUILD_JOBS=1), then run the same command again
+        "
+        );
+        let failed = Invocation::new("sh").args(["-c", "exit 1"]).run_ok().unwrap_err();
+        assert_eq!((failed.killed(), failed.hint()), (None, None));
     }
 
     #[test]

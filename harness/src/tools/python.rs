@@ -101,6 +101,8 @@ pub enum PipFailure {
     DiskFull,
     /// No published file fits this platform and interpreter.
     NoWheel,
+    /// It was ended from outside, or for want of memory.
+    Killed,
     /// Something else.
     Other,
 }
@@ -162,7 +164,7 @@ impl PythonError {
             }
             Self::NoPip { .. } => "install python3-venv (Debian, Ubuntu) or pip for this interpreter",
             Self::Environment { source, .. } => return source.hint(),
-            Self::Pip { failure, .. } => match failure {
+            Self::Pip { failure, source, .. } => match failure {
                 PipFailure::Network => {
                     "check the network and the package index settings (`pip config list`), then run the same command again"
                 }
@@ -175,7 +177,7 @@ impl PythonError {
                 PipFailure::NoWheel => {
                     "the locks cover CPython 3.11-3.14 on Linux (glibc 2.35 or newer, x86-64 and ARM64) and macOS on Apple silicon"
                 }
-                PipFailure::Other => return None,
+                PipFailure::Killed | PipFailure::Other => return source.hint(),
             },
             Self::Report { .. } => "delete `target/regraft/venv` and run the same command again",
         };
@@ -366,7 +368,11 @@ fn run(command: &Invocation, doing: String) -> Result<(), PythonError> {
     match command.run_ok() {
         Ok(_) => Ok(()),
         Err(source) => {
-            Err(PythonError::Pip { doing, failure: classify(source.stderr_tail()), source: Box::new(source) })
+            let failure = match source.killed() {
+                Some(_) => PipFailure::Killed,
+                None => classify(source.stderr_tail()),
+            };
+            Err(PythonError::Pip { doing, failure, source: Box::new(source) })
         }
     }
 }
@@ -392,6 +398,7 @@ fn pip_reason(failure: PipFailure) -> &'static str {
         PipFailure::Hash => ": a file is not the one that the lock names",
         PipFailure::DiskFull => ": the disk is full",
         PipFailure::NoWheel => ": nothing is published for this platform and interpreter",
+        PipFailure::Killed => ": pip was killed",
         PipFailure::Other => "",
     }
 }
@@ -418,6 +425,21 @@ mod tests {
         for (stderr, expected) in cases {
             assert_eq!(classify(stderr), expected, "{stderr}");
         }
+    }
+
+    #[test]
+    fn a_pip_that_is_killed_has_not_refused_anything() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("python");
+        // Killed in the middle of a retry, whose words would tell of the network.
+        std::fs::write(&program, "#!/bin/sh\necho 'Retrying after connection broken' >&2\nkill -9 $$\n")
+            .unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let pip = Pip { python: program, leading: Vec::new() };
+        let error = pip.install(Path::new("a.lock"), dir.path(), &dir.path().join("log")).unwrap_err();
+        assert_eq!(error.to_string(), "cannot install what `a.lock` names: pip was killed");
+        assert!(error.hint().unwrap().starts_with("end what else takes memory"));
     }
 
     #[test]

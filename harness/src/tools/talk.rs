@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use super::process::{GroupGuard, Invocation, ProcessError};
+use super::{
+    groups::GroupGuard,
+    process::{Invocation, ProcessError},
+};
 
 /// How much of stderr a failure shows, in bytes.
 const TAIL_BYTES: usize = 16 * 1024;

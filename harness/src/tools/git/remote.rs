@@ -190,12 +190,7 @@ pub fn push(store: &Store, address: &str, updates: &[RefUpdate]) -> Result<PushA
     let rejected: Vec<&str> =
         completed.stdout.lines().filter_map(|line| line.strip_prefix("!\t")?.split('\t').nth(1)).collect();
     if rejected.is_empty() {
-        return Err(failed(ProcessError::Failed {
-            command: command.shell_line(),
-            status: completed.status.to_string(),
-            stderr_tail: completed.stderr_tail,
-            log: None,
-        }));
+        return Err(failed(command.failure(&completed)));
     }
     // Some servers compare the lease a second time when they lock the ref.
     let stale = |reason: &&str| {
