@@ -14,6 +14,7 @@ use crate::{
     build::{digest::sha256_hex, layout::Layout, store},
     event::{Event, EventSink},
     tools::{
+        file::{self, Most},
         lock::FileLock,
         process::Invocation,
         python::{self, Installed},
@@ -115,8 +116,10 @@ fn build(
         return Err(format!("there is no libscipy_openblas.so in {}", lib_dir.display()));
     }
     let source = layout.provision().join("blas_forward.S");
-    let text = fs::read_to_string(&source).map_err(|e| format!("cannot read {}: {e}", source.display()))?;
-    let check = fs::read_to_string(layout.provision().join("blas_check.py")).map_err(|e| e.to_string())?;
+    let text = file::text(&source, Most::Configuration)
+        .map_err(|e| format!("cannot read {}: {e}", source.display()))?;
+    let check = layout.provision().join("blas_check.py");
+    let check = file::text(&check, Most::Configuration).map_err(|e| e.to_string())?;
     let identity = format!("{text}\n{check}\n{version}\n{}", lib_dir.display());
     let folder = layout.work.join("blas").join(&sha256_hex(identity.as_bytes())[..16]);
     if is_unloadable(&folder) {
@@ -128,6 +131,7 @@ fn build(
             sink.emit(Event::Note("another run is provisioning or building; waiting for it".to_owned()));
         })
         .map_err(|e| e.to_string())?;
+        store::clear_leftovers(&layout.work.join("blas")).map_err(|e| BlasError::from(e).0)?;
         store::folder_once::<BlasError>(&folder, |staging| {
             let library = staging.join(LIBRARY);
             compile(&source, &lib_dir, &library, &layout.log("blas"))
@@ -138,7 +142,7 @@ fn build(
         })
         .map_err(|e| e.0)?;
     }
-    let check = fs::read(folder.join(CHECK)).map_err(|e| e.to_string())?;
+    let check = file::bytes(&folder.join(CHECK), Most::Configuration).map_err(|e| e.to_string())?;
     let check = serde_json::from_slice(&check).map_err(|e| e.to_string())?;
     Ok(FastBlas::Preloaded { library: folder.join(LIBRARY), version, check })
 }

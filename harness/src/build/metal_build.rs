@@ -23,7 +23,11 @@ use crate::{
         store::{self, StoreError},
     },
     event::EventSink,
-    tools::{archive, clock, process::Invocation},
+    tools::{
+        archive, clock,
+        file::{self, Most},
+        process::Invocation,
+    },
 };
 
 /// The library's file name, which MLX looks for beside its own code.
@@ -278,7 +282,8 @@ fn folder_digest(folder: &Path) -> Result<String, MetalError> {
 }
 
 fn finished_log(folder: &Path, digest: &str) -> Option<Value> {
-    let record: Value = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+    let record: Value =
+        serde_json::from_slice(&file::bytes(&folder.join(RECORD), Most::Record).ok()?).ok()?;
     let whole =
         |path: PathBuf, sha256: &Value| archive::file_sha256(&path).is_ok_and(|found| *sha256 == found);
     let log = record.get("log")?.clone();

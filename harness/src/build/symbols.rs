@@ -3,7 +3,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     io,
     path::{Path, PathBuf},
 };
@@ -12,6 +11,7 @@ use object::{Object as _, ObjectSymbol as _, SymbolKind, read::archive::ArchiveF
 use serde::Serialize;
 
 use super::metallib::file::map;
+use crate::tools::file;
 
 /// A symbol that an archive exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -95,7 +95,7 @@ impl SymbolsError {
 /// When the file cannot be read or is no archive. A member that is no object is named in the result.
 pub fn exports(path: &Path) -> Result<Exports, SymbolsError> {
     let failed = |source| SymbolsError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(failed)?;
+    let file = file::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.len() == 0 {
         return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")));
     }

@@ -14,6 +14,7 @@ use super::{
     reader::Problems,
     spec::{BuildSpec, MatrixSpec},
 };
+use crate::tools::file::{self, Most};
 
 const MATRICES: &str = "matrices";
 const BUILDS: &str = "builds";
@@ -146,7 +147,7 @@ fn read<T>(
     what: String,
     parse: impl FnOnce(&str, &str) -> Result<T, Problems>,
 ) -> Result<T, ConfigError> {
-    let text = match fs::read_to_string(path) {
+    let text = match file::text(path, Most::Configuration) {
         Ok(text) => text,
         Err(source) => return Err(ConfigError::Unreadable { what, path: path.to_owned(), source }),
     };

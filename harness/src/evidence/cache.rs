@@ -16,7 +16,11 @@ use crate::{
         target::Onto,
     },
     stack::{Change, PatchStack},
-    tools::{git::ids::CommitId, host},
+    tools::{
+        file::{self, Most},
+        git::ids::CommitId,
+        host,
+    },
 };
 
 /// How many reports of one fork are kept.
@@ -66,7 +70,7 @@ fn mirrors(source: &Source) -> BTreeSet<PathBuf> {
 
 /// The report in a file, if it holds one.
 pub fn read(file: &Path) -> Option<ForkReport> {
-    serde_json::from_slice(&fs::read(file).ok()?).ok()
+    serde_json::from_slice(&file::bytes(file, Most::Record).ok()?).ok()
 }
 
 /// Keeps a report. A disk that is full or read-only only makes the next run slower.

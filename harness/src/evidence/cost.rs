@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::identity;
 use crate::{
     rebase::{forecast::PatchFate, outcome::replace_file, sync::Forecasted},
-    tools::git::{ids::CommitId, store::StoreError},
+    tools::{
+        file::{self, Most},
+        git::{ids::CommitId, store::StoreError},
+    },
 };
 
 /// One finished sync of one fork.
@@ -94,7 +97,7 @@ pub fn record_file(root: &Path, fork: &str) -> PathBuf {
 /// # Errors
 /// When the file cannot be read, or a line is no record.
 pub fn read_record(path: &Path) -> Result<Vec<SyncRecord>, RecordError> {
-    let text = match fs::read_to_string(path) {
+    let text = match file::text(path, Most::Record) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(RecordError::File { doing: "read", path: path.to_owned(), source }),
@@ -134,6 +137,8 @@ pub fn past(records: &[SyncRecord], key: &str) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

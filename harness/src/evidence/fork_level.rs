@@ -30,11 +30,14 @@ use crate::{
     },
     rebase::sync::Forecasted,
     stack::archive::unpacked,
-    tools::git::{
-        ids::{CommitId, TreeId},
-        mirror::{self, MirrorError, RemoteRefs},
-        store::{MODE_EXECUTABLE, MODE_FILE, MODE_SUBMODULE, Store, StoreError},
-        tree_path::TreePath,
+    tools::{
+        file::{self, Most},
+        git::{
+            ids::{CommitId, TreeId},
+            mirror::{self, MirrorError, RemoteRefs},
+            store::{MODE_EXECUTABLE, MODE_FILE, MODE_SUBMODULE, Store, StoreError},
+            tree_path::TreePath,
+        },
     },
 };
 
@@ -514,7 +517,7 @@ fn rust_sources(folder: &Path) -> Vec<String> {
         if path.is_dir() {
             texts.extend(rust_sources(&path));
         } else if path.extension().is_some_and(|ending| ending == "rs") {
-            texts.extend(fs::read_to_string(&path));
+            texts.extend(file::text(&path, Most::Configuration));
         }
     }
     texts

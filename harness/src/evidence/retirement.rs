@@ -4,7 +4,7 @@
 use std::{
     cell::OnceCell,
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -20,10 +20,13 @@ use crate::{
     config::fork::{Condition, PatchSpec, Probe},
     fork::target::Target,
     rebase::{outcome::replace_file, replay::Step},
-    tools::git::{
-        ids::{CommitId, EntryId},
-        store::{Entry, MODE_SUBMODULE, Store, StoreError},
-        tree_path::TreePath,
+    tools::{
+        file::{self, Most},
+        git::{
+            ids::{CommitId, EntryId},
+            store::{Entry, MODE_SUBMODULE, Store, StoreError},
+            tree_path::TreePath,
+        },
     },
 };
 
@@ -123,7 +126,7 @@ impl Recorded {
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self, RecordedError> {
         let path = path.to_owned();
-        match fs::read_to_string(&path) {
+        match file::text(&path, Most::Record) {
             Ok(text) => serde_json::from_str(&text).map_err(|source| RecordedError::Form { path, source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
             Err(source) => Err(RecordedError::Unreadable { path, source }),

@@ -5,6 +5,8 @@ use std::{fs, io, path::PathBuf};
 
 use crate::tools::{
     cargo::{cargo, cargo_home, fetched_crate},
+    disk,
+    file::{self, Most},
     process::ProcessError,
 };
 
@@ -47,7 +49,7 @@ impl CrateError {
                 Some(format!("check that {krate} is published and the registry can be reached"))
             }
             Self::NotCached { .. } => Some("set CARGO_HOME to where cargo keeps its registry".to_owned()),
-            Self::Disk { .. } => None,
+            Self::Disk { source, .. } => disk::hint(source),
         }
     }
 }
@@ -85,5 +87,5 @@ pub fn crate_file(name: &str, version: &str) -> Result<Vec<u8>, CrateError> {
             cached()?.ok_or_else(|| CrateError::NotCached { krate: krate.clone() })?
         }
     };
-    fs::read(&path).map_err(disk(path))
+    file::bytes(&path, Most::Record).map_err(disk(path))
 }

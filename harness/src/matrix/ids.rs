@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::tools::file::{self, Most};
+
 /// Begins every seeded prompt; changing it changes every recorded figure.
 const PROMPT_SEED: u64 = 0x5eed_0f1d_5a11_0001;
 
@@ -164,8 +166,8 @@ fn ids_of(value: &Value) -> BTreeSet<u32> {
 }
 
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, FolderError> {
-    let bytes =
-        std::fs::read(path).map_err(|source| FolderError::Unreadable { path: path.to_owned(), source })?;
+    let bytes = file::bytes(path, Most::Record)
+        .map_err(|source| FolderError::Unreadable { path: path.to_owned(), source })?;
     serde_json::from_slice(&bytes).map_err(|source| FolderError::Malformed { path: path.to_owned(), source })
 }
 

@@ -21,9 +21,12 @@ use crate::{
     fork::open::Source,
     rebase::outcome::{OutcomeError, SyncResult, replace_file},
     report::markdown::inline,
-    tools::git::{
-        mirror,
-        store::{Store, StoreError},
+    tools::{
+        file::{self, Most},
+        git::{
+            mirror,
+            store::{Store, StoreError},
+        },
     },
 };
 
@@ -377,7 +380,7 @@ fn record(root: &Path, result: &SyncResult, name: &str, value: &impl Serialize) 
 /// Writes a section into the run's summary, in place of the one with the same heading.
 fn summarize(root: &Path, result: &SyncResult, section: &Section) -> Result<(), FollowError> {
     let path = root.join(&result.report).join("summary.md");
-    let summary = fs::read_to_string(&path).unwrap_or_default();
+    let summary = file::text(&path, Most::Record).unwrap_or_default();
     let text = with_section(&summary, section);
     replace_file(&path, text.as_bytes()).map_err(|source| FollowError::Record { path: path.clone(), source })
 }

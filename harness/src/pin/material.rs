@@ -1,7 +1,7 @@
 //! Gets what some kinds of pin need besides a commit: archives with their hashes, crates' checksums, the versions of a
 //! commit's packages, the files of a copy. It edits nothing.
 
-use std::{collections::BTreeMap, fs, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
 use toml::de::{DeTable, DeValue};
 
@@ -14,6 +14,8 @@ use crate::{
     config::fork::PinKind,
     fork::crates::{CrateError, crate_file},
     tools::{
+        disk,
+        file::{self, Most},
         git::{
             export::tar_gz,
             ids::{CommitId, TreeId},
@@ -81,7 +83,8 @@ impl MaterialError {
             Self::Pattern { .. } => Some("go to a release's tag, or use {commit} in `archive`".to_owned()),
             Self::Crate(error) => error.hint(),
             Self::Store(error) => error.hint(),
-            Self::Read { .. } | Self::Archive { .. } => None,
+            Self::Read { source, .. } => disk::hint(source),
+            Self::Archive { source, .. } => source.hint(),
         }
     }
 }
@@ -118,7 +121,7 @@ fn new_archive(name: &str, pattern: &str, pin: &NewPin, from: &Store) -> Result<
     let location = filled(pattern, pin)?;
     let bytes = if let Some(path) = location.strip_prefix("file://") {
         let path = PathBuf::from(path);
-        fs::read(&path).map_err(|source| MaterialError::Read { path, source })?
+        file::bytes(&path, Most::Record).map_err(|source| MaterialError::Read { path, source })?
     } else if location.contains("://") {
         download(&location, ARCHIVE_TIMEOUT)
             .map_err(|source| MaterialError::Fetch { address: location.clone(), source })?

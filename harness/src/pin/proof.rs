@@ -13,7 +13,10 @@ use crate::{
     build::digest::sha256_hex,
     rebase::outcome::SyncResult,
     report,
-    tools::git::ids::{CommitId, TreeId},
+    tools::{
+        file::{self, Most},
+        git::ids::{CommitId, TreeId},
+    },
     verdict::PassedGate,
 };
 
@@ -85,7 +88,7 @@ impl Candidate {
         let exported = carried.map(|patch| {
             let path = patch.exported.as_ref()?;
             let name = path.file_name()?.to_str()?.to_owned();
-            Some((name, sha256_hex(&fs::read(root.join(path)).ok()?)))
+            Some((name, sha256_hex(&file::bytes(&root.join(path), Most::Patch).ok()?)))
         });
         let patches = exported.collect::<Option<Vec<_>>>().unwrap_or_default();
         Self { head: result.new_head, tree: result.tree, patches }

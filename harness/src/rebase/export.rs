@@ -25,10 +25,13 @@ use crate::{
         patch_file::{Body, PatchFile},
         queue::{QueueError, read_queue},
     },
-    tools::git::{
-        ids::{CommitId, TreeId},
-        mails::MailsError,
-        store::{Store, StoreError},
+    tools::{
+        file::{self, Most},
+        git::{
+            ids::{CommitId, TreeId},
+            mails::MailsError,
+            store::{Store, StoreError},
+        },
     },
 };
 
@@ -254,7 +257,7 @@ pub fn plan_export(
 pub fn refuse_edited(root: &Path, export: &Export) -> Result<(), ExportError> {
     for (name, seen) in &export.seen {
         let path = root.join(&export.folder).join(name);
-        let found = match fs::read(&path) {
+        let found = match file::bytes(&path, Most::Record) {
             Ok(bytes) => bytes,
             // Nothing is lost where nothing stands.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -429,7 +432,7 @@ fn files_of(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, ExportError> {
         let path = entry.map_err(disk(folder))?.path();
         if path.is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            files.insert(name, fs::read(&path).map_err(disk(&path))?);
+            files.insert(name, file::bytes(&path, Most::Record).map_err(disk(&path))?);
         }
     }
     Ok(files)

@@ -9,7 +9,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::sync::NamedCommit;
-use crate::tools::git::ids::{CommitId, PatchId, TreeId};
+use crate::tools::{
+    file::{self, Most},
+    git::ids::{CommitId, PatchId, TreeId},
+};
 
 /// The shape of the file; it rises when a key changes its meaning or goes.
 const SCHEMA: u32 = 1;
@@ -144,7 +147,7 @@ impl SyncResult {
     /// When the file is there and cannot be read.
     pub fn load(root: &Path, fork: &str) -> Result<Option<Self>, OutcomeError> {
         let path = Self::path(root, fork);
-        let text = match fs::read(&path) {
+        let text = match file::bytes(&path, Most::Record) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(OutcomeError::Disk { path, source }),

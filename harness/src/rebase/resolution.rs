@@ -16,9 +16,12 @@ use crate::{
         apply::applied,
         patch_file::{Body, Hunk, HunkLine, PatchFile, Side},
     },
-    tools::git::{
-        ids::EntryId,
-        store::{Entry, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_SUBMODULE},
+    tools::{
+        file::{self, Most},
+        git::{
+            ids::EntryId,
+            store::{Entry, MODE_EXECUTABLE, MODE_FILE, MODE_LINK, MODE_SUBMODULE},
+        },
     },
 };
 
@@ -306,7 +309,7 @@ impl Resolutions {
         paths.retain(|path| path.extension().is_some_and(|ending| ending == ENDING));
         paths.sort();
         for path in paths {
-            let bytes = fs::read(&path).map_err(disk(&path))?;
+            let bytes = file::bytes(&path, Most::Patch).map_err(disk(&path))?;
             let resolution = Resolution::parse(&bytes)
                 .map_err(|source| ResolutionError::Bad { path: path.clone(), source })?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -357,7 +360,8 @@ pub fn import_rr_cache(rr_cache: &Path, folder: &Path) -> Result<Vec<String>, Re
             if !(pre.is_file() && post.is_file()) {
                 continue;
             }
-            let (pre, post) = (fs::read(&pre).map_err(disk(&pre))?, fs::read(&post).map_err(disk(&post))?);
+            let read = |path: &Path| file::bytes(path, Most::Patch).map_err(disk(path));
+            let (pre, post) = (read(&pre)?, read(&post)?);
             let (Some(form), Some(key)) = (marks::rerere_form(&pre), ConflictKey::of_rerere(&pre)) else {
                 continue;
             };

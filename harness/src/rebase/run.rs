@@ -34,6 +34,7 @@ use crate::{
     fork::{open::Source, target::Onto},
     tools::{
         disk,
+        file::{self, Most},
         git::{
             commits::{SignError, Signing},
             ids::{CommitId, TreeId},
@@ -895,7 +896,7 @@ impl Journal {
 
     fn load(folder: &Path) -> Result<Option<Self>, RunError> {
         let path = Self::path(folder);
-        match fs::read(&path) {
+        match file::bytes(&path, Most::Record) {
             Ok(text) => {
                 let read = serde_json::from_slice(&text);
                 read.map(Some).map_err(|source| OutcomeError::Shape { path, source }.into())

@@ -10,7 +10,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{OutcomeError, replace_file, sync_folder};
-use crate::tools::git::ids::{CommitId, TreeId};
+use crate::tools::{
+    file::{self, Most},
+    git::ids::{CommitId, TreeId},
+};
 
 /// An unfinished rebase.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +103,7 @@ impl Beside {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: PathBuf) -> Result<Option<T>, OutcomeError> {
-    match fs::read(&path) {
+    match file::bytes(&path, Most::Record) {
         Ok(text) => {
             serde_json::from_slice(&text).map(Some).map_err(|source| OutcomeError::Shape { path, source })
         }

@@ -12,7 +12,10 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use super::{Report, ReportError, compare::MACHINE, markdown::inline};
-use crate::judge::throughput::stats::{median, pettitt};
+use crate::{
+    judge::throughput::stats::{median, pettitt},
+    tools::file::{self, Most},
+};
 
 /// The folder below the reports.
 pub const FOLDER: &str = "history";
@@ -118,7 +121,7 @@ pub fn read(reports: &Path) -> Result<Vec<Value>, ReportError> {
         if path.extension().is_none_or(|extension| extension != "jsonl") {
             continue;
         }
-        let text = fs::read_to_string(&path).map_err(|source| ReportError::Io {
+        let text = file::text(&path, Most::Record).map_err(|source| ReportError::Io {
             action: "read",
             path: path.clone(),
             source,

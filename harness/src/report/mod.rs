@@ -14,7 +14,7 @@ mod throughput;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufReader, BufWriter, Read as _, Write as _},
+    io::{BufReader, BufWriter, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -44,6 +44,7 @@ use crate::{
         throughput::{ThroughputJudgement, rule::Outcome, stats::holm},
     },
     matrix::{Backend, CellId, Measured, Observation, Probe, Role, observation::row_digests},
+    tools::file::{self, Most, Refused},
     verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
 };
 
@@ -249,7 +250,10 @@ impl ReportError {
     /// What a person can try.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Io { .. } => "check that the folder exists, is writable and that the disk has room",
+            Self::Io { source, .. } => file::refusal(source).map_or(
+                "check that the folder exists, is writable and that the disk has room",
+                Refused::hint,
+            ),
             Self::Malformed { .. } => "name the report.json of a finished run, or run the gate again",
             Self::Schema { .. } => "use the version of xtask that wrote the report, or run the gate again",
         }
@@ -357,7 +361,7 @@ pub fn write(folder: &Path, report: &Report, cells: &[PlannedCell]) -> Result<Wr
 
 /// Reads the record of a finished run.
 pub fn read(path: &Path) -> Result<Report, ReportError> {
-    let text = fs::read_to_string(path).map_err(|source| ReportError::Io {
+    let text = file::text(path, Most::Record).map_err(|source| ReportError::Io {
         action: "read",
         path: path.to_owned(),
         source,
@@ -382,8 +386,8 @@ pub fn read(path: &Path) -> Result<Report, ReportError> {
 /// Reads the observations in full, so that a finished run can be judged again.
 pub fn read_observations(path: &Path) -> Result<Vec<PlannedCell>, ReportError> {
     let io = |source| ReportError::Io { action: "read", path: path.to_owned(), source };
-    let mut text = String::new();
-    GzDecoder::new(BufReader::new(File::open(path).map_err(io)?)).read_to_string(&mut text).map_err(io)?;
+    let packed = BufReader::new(file::open(path).map_err(io)?);
+    let text = file::text_from(GzDecoder::new(packed), Most::Record).map_err(io)?;
     serde_json::from_str(&text).map_err(|source| ReportError::Malformed { path: path.to_owned(), source })
 }
 

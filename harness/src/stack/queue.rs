@@ -13,7 +13,10 @@ use super::{
     order::{self, OrderError, PatchOrder},
     patch_file::{PatchFile, PatchFileError},
 };
-use crate::tools::disk;
+use crate::tools::{
+    disk,
+    file::{self, Most},
+};
 
 /// Why a queue of patch files cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -116,7 +119,7 @@ pub fn patch_files_in(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, QueueE
         let path = entry.map_err(failed(folder))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         if order::is_patch_name(&name) {
-            files.insert(name, fs::read(&path).map_err(failed(&path))?);
+            files.insert(name, file::bytes(&path, Most::Patch).map_err(failed(&path))?);
         }
     }
     match files.is_empty() {

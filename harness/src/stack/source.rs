@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -26,6 +26,7 @@ use crate::{
     },
     tools::{
         disk,
+        file::{self, Most},
         git::{
             ids::{CommitId, TreeId},
             store::{Store, StoreError},
@@ -191,7 +192,9 @@ fn read_folder(folder: &Path, order: &PatchOrder) -> Result<PatchStack, StackErr
         PatchOrder::ListIn { file, .. } => Some(folder.join(file)),
     };
     let order_text = match order_file {
-        Some(path) => Some(fs::read_to_string(&path).map_err(|source| StackError::Read { path, source })?),
+        Some(path) => {
+            Some(file::text(&path, Most::Configuration).map_err(|source| StackError::Read { path, source })?)
+        }
         None => None,
     };
     Ok(read_queue(&files, order, order_text.as_deref())?)

@@ -9,6 +9,8 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
+use super::file;
+
 /// The most that one archive may unpack to, in bytes; the largest that is used unpacks to a tenth of it.
 const MAX_UNPACKED_BYTES: u64 = 8 << 30;
 
@@ -50,7 +52,7 @@ pub enum ArchiveError {
 /// The SHA-256 of a file, in hexadecimal.
 pub fn file_sha256(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
-    let mut file = File::open(path)?;
+    let mut file = file::open(path)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
         let read = file.read(&mut buffer)?;
@@ -71,7 +73,7 @@ pub fn unpack_crate(archive: &Path, target: &Path) -> Result<(), ArchiveError> {
         entry: entry.display().to_string(),
         why,
     };
-    let file = File::open(archive).map_err(|e| io_error(archive, e))?;
+    let file = file::open(archive).map_err(|e| io_error(archive, e))?;
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(file));
     let mut left = MAX_UNPACKED_BYTES;
     for entry in tar.entries().map_err(|e| io_error(archive, e))? {
@@ -100,7 +102,7 @@ pub fn unpack_wheel(archive: &Path, target: &Path) -> Result<(), ArchiveError> {
     let io_error =
         |path: &Path, source| ArchiveError::Io { archive: archive.to_owned(), path: path.to_owned(), source };
     let damaged = |source| ArchiveError::Damaged { archive: archive.to_owned(), source };
-    let file = File::open(archive).map_err(|e| io_error(archive, e))?;
+    let file = file::open(archive).map_err(|e| io_error(archive, e))?;
     let mut zip = zip::ZipArchive::new(file).map_err(damaged)?;
     let mut left = MAX_UNPACKED_BYTES;
     for index in 0..zip.len() {

@@ -1,9 +1,14 @@
-//! What a person may try when the system says no to a file or folder. It looks at nothing but the error.
+//! What a person may try when a file or folder cannot be read or written. It looks at nothing but the error.
 
 use std::io::{self, ErrorKind};
 
+use super::file;
+
 /// What to try about `source`, where that can be told from its kind.
 pub fn hint(source: &io::Error) -> Option<String> {
+    if let Some(refused) = file::refusal(source) {
+        return Some(refused.hint().to_owned());
+    }
     let text = match source.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             "make it readable and writable for this user, then run the same command again"

@@ -6,6 +6,7 @@ pub mod child;
 pub mod clock;
 pub mod conditions;
 pub mod disk;
+pub mod file;
 pub mod git;
 pub mod groups;
 pub mod host;

@@ -39,7 +39,7 @@ pub(super) fn report_file(root: &Path, run: &Path) -> Result<PathBuf, Failure> {
     let below = root.join("reports").join(run);
     let place: PathBuf = if !run.exists() && below.exists() { below } else { run.to_owned() };
     let file = if place.is_dir() { place.join(REPORT_FILE) } else { place };
-    if file.is_file() {
+    if file.exists() {
         return Ok(file);
     }
     let mut hint = "name a run's folder or its report.json".to_owned();

@@ -23,6 +23,10 @@ use harness::{
         Backend, expand_cells,
         touched::{Touched, touched},
     },
+    tools::{
+        disk,
+        file::{self, Most},
+    },
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -187,7 +191,8 @@ fn run_learn(root: &Path, args: MetallibLearnArgs) -> Result<Exit, Failure> {
     let path = args.table.unwrap_or_else(|| root.join(TABLE));
     let file = LibraryFile::open(&args.file)?;
     let release = measure(&args.release, args.macos, &file.parse()?);
-    let text = fs::read_to_string(&path).map_err(|error| unreadable("release table", &path, &error))?;
+    let text =
+        file::text(&path, Most::Configuration).map_err(|error| unreadable("release table", &path, &error))?;
     let mut table = ReleaseTable::from_json(&text).map_err(|error| {
         let hint = "restore the file from the repository's history".to_owned();
         Failure::new(
@@ -256,7 +261,8 @@ fn shown(path: &Path) -> String {
 }
 
 fn read_kernel_list(path: &Path) -> Result<std::collections::BTreeSet<String>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| unreadable("kernel list", path, &error))?;
+    let text =
+        file::text(path, Most::Configuration).map_err(|error| unreadable("kernel list", path, &error))?;
     parse_kernel_list(&text).map_err(|why| {
         let hint =
             "give one kernel name a line, as `metallib list` shows them; `#` begins a comment".to_owned();
@@ -265,7 +271,8 @@ fn read_kernel_list(path: &Path) -> Result<std::collections::BTreeSet<String>, F
 }
 
 fn unreadable(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    let hint = "check the path and that the file is readable UTF-8 text".to_owned();
+    let hint = disk::hint(error)
+        .unwrap_or_else(|| "check the path and that the file is readable UTF-8 text".to_owned());
     Failure::new(Exit::Tool, format!("cannot read {what} {}: {error}", path.display()), Some(hint))
 }
 

@@ -8,6 +8,7 @@ use std::{
 use memmap2::Mmap;
 
 use super::parse::{Fault, Library, ParseError};
+use crate::tools::file;
 
 /// A library file, mapped into memory.
 #[derive(Debug)]
@@ -70,11 +71,7 @@ impl LibraryFile {
     /// [`MetallibError::Read`] when it is missing, no regular file, or cannot be mapped.
     pub fn open(path: &Path) -> Result<Self, MetallibError> {
         let read = |source| MetallibError::Read { path: path.to_owned(), source };
-        // Asked before opening: a named pipe would block here, and a directory opens without complaint.
-        if !std::fs::metadata(path).map_err(read)?.is_file() {
-            return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
-        }
-        let file = File::open(path).map_err(read)?;
+        let file = file::open(path).map_err(read)?;
         let map = map(&file).map_err(read)?;
         Ok(Self { path: path.to_owned(), map })
     }

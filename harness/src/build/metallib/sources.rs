@@ -16,7 +16,10 @@ use super::{
 };
 use crate::{
     evidence::tokens::{Language, Token, TokenKind, tokens},
-    tools::process::{Invocation, ProcessError},
+    tools::{
+        file::{self, Most},
+        process::{Invocation, ProcessError},
+    },
 };
 
 /// Where kernels lie below MLX's root.
@@ -239,7 +242,7 @@ fn system_headers(root: &Path, kernels: &Path) -> Result<tempfile::TempDir, Sour
                 open.push(path);
                 continue;
             }
-            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let Ok(text) = file::text(&path, Most::Configuration) else { continue };
             let included = text.lines().filter_map(|line| {
                 line.trim().strip_prefix("#include")?.trim().strip_prefix('<')?.split('>').next()
             });
@@ -307,7 +310,8 @@ fn unquoted(token: &Token<'_>) -> String {
 }
 
 fn read(path: &Path) -> Result<String, SourcesError> {
-    fs::read_to_string(path).map_err(|source| SourcesError::Read { path: path.to_owned(), source })
+    file::text(path, Most::Configuration)
+        .map_err(|source| SourcesError::Read { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

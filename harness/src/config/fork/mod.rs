@@ -20,6 +20,7 @@ use super::{
     near::suggestion,
     reader::{Document, Keys, Problems},
 };
+use crate::tools::file::{self, Most};
 
 pub use base::BaseSpec;
 pub use consumers::{ConsumerHome, ConsumerSpec, Named, PinKind};
@@ -101,7 +102,7 @@ pub fn load_fork(root: &Path, name: &str) -> Result<ForkSpec, ConfigError> {
     }
     let what = format!("fork `{name}`");
     let path = root.join(PATCHES).join(name).join(FILE);
-    let text = fs::read_to_string(&path).map_err(|source| ConfigError::Unreadable {
+    let text = file::text(&path, Most::Configuration).map_err(|source| ConfigError::Unreadable {
         what: what.clone(),
         path,
         source,
@@ -115,7 +116,7 @@ pub fn fork_names(root: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(root.join(PATCHES)) else { return Vec::new() };
     let mut names: Vec<String> = entries
         .flatten()
-        .filter(|entry| entry.path().join(FILE).is_file())
+        .filter(|entry| entry.path().join(FILE).exists())
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort();

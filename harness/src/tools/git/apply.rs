@@ -9,7 +9,11 @@ use std::{
     time::Duration,
 };
 
-use crate::tools::process::{Invocation, ProcessError};
+use crate::tools::{
+    disk,
+    file::{self, Most},
+    process::{Invocation, ProcessError},
+};
 
 /// How long one git command may take on a source folder.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -90,6 +94,7 @@ impl ApplyError {
                     .to_owned(),
             ),
             Self::Empty { .. } => Some("remove the file, or write the patch again with `git format-patch`".to_owned()),
+            Self::Prepare { source, .. } => disk::hint(source),
             _ => None,
         }
     }
@@ -119,7 +124,7 @@ pub fn apply_queue(folder: &Path, patches: &[PathBuf]) -> Result<Vec<Applied>, A
     let mut applied = Vec::new();
     for patch in patches {
         let patch = patch.canonicalize().map_err(|e| prepare(patch, e))?;
-        let text = fs::read(&patch).map_err(|e| prepare(&patch, e))?;
+        let text = file::bytes(&patch, Most::Patch).map_err(|e| prepare(&patch, e))?;
         let named = named_paths(&String::from_utf8_lossy(&text));
         if named.is_empty() {
             return Err(ApplyError::Empty { patch });
