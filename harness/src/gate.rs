@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     panic,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
 };
@@ -270,8 +270,14 @@ fn made_here(
     }
     let toolbox = build::provision(layout, sink).map_err(|source| GateError::Provision(Box::new(source)))?;
     let engines = Engines::prepare(request, &toolbox, sink)?;
+    let package_file = |package: &str| {
+        let file = build::package_file(package, layout, &toolbox, sink);
+        file.map(Some).map_err(|source| GateError::Provision(Box::new(source)))
+    };
+    let failed = |name: &str, source| GateError::Model { name: name.to_owned(), source };
+    let (needed, root) = (needed_models(request.plan), layout.work.join("models"));
     let models =
-        phase(sink, "models", None, || prepare_models(matrix, request.plan, layout, &toolbox, sink))?;
+        phase(sink, "models", None, || prepare_models((matrix, &needed), &root, package_file, failed, sink))?;
     Ok((engines, models))
 }
 
@@ -295,7 +301,7 @@ fn carried(
             (Role::Reference, reference_mlx),
         ]),
     };
-    let needed = request.plan.runnable().map(|cell| cell.model.as_str()).collect();
+    let needed = needed_models(request.plan);
     let models = phase(sink, "models", None, || bundle.models(request.matrix, &needed, sink))?;
     Ok((engines, models))
 }
@@ -364,16 +370,19 @@ impl Engines {
     }
 }
 
-/// Makes the models that cells of the plan need, and no others.
-fn prepare_models(
-    matrix: &MatrixSpec,
-    plan: &Plan,
-    layout: &Layout,
-    toolbox: &Toolbox,
+/// The models that cells of the plan need.
+fn needed_models(plan: &Plan) -> BTreeSet<&str> {
+    plan.runnable().map(|cell| cell.model.as_str()).collect()
+}
+
+/// Makes, or finds, the models of a matrix that are needed, and no others; `package_file` gives the file of a package.
+fn prepare_models<E>(
+    (matrix, needed): (&MatrixSpec, &BTreeSet<&str>),
+    root: &Path,
+    package_file: impl Fn(&str) -> Result<Option<PathBuf>, E>,
+    failed: impl Fn(&str, Box<ModelError>) -> E,
     sink: &dyn EventSink,
-) -> Result<BTreeMap<String, ModelDir>, GateError> {
-    let needed: BTreeSet<&str> = plan.runnable().map(|cell| cell.model.as_str()).collect();
-    let root = layout.work.join("models");
+) -> Result<BTreeMap<String, ModelDir>, E> {
     matrix
         .models
         .iter()
@@ -381,18 +390,12 @@ fn prepare_models(
         .map(|spec| {
             let package_file = match &spec.source {
                 ModelSource::Synthetic(_) => None,
-                ModelSource::Package { package } => Some(
-                    build::package_file(package, layout, toolbox, sink)
-                        .map_err(|source| GateError::Provision(Box::new(source)))?,
-                ),
+                ModelSource::Package { package } => package_file(package)?,
             };
-            let inputs = ModelInputs {
-                root: &root,
-                package_file: package_file.as_deref(),
-                check: model::Check::Hashes,
-            };
-            let model = model::prepare(spec, inputs, sink)
-                .map_err(|source| GateError::Model { name: spec.name.clone(), source: Box::new(source) })?;
+            let inputs =
+                ModelInputs { root, package_file: package_file.as_deref(), check: model::Check::Hashes };
+            let model =
+                model::prepare(spec, inputs, sink).map_err(|source| failed(&spec.name, Box::new(source)))?;
             Ok((spec.name.clone(), model))
         })
         .collect()

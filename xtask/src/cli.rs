@@ -3,7 +3,9 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use harness::{build::metallib::parse::Version, judge::tier::Tier, matrix::Backend};
+use harness::{
+    build::metallib::parse::Version, judge::tier::Tier, matrix::Backend, tools::python::SUPPORTED_MINORS,
+};
 
 use crate::exit::Exit;
 
@@ -126,6 +128,18 @@ fn name_and_value(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+fn python_minor(text: &str) -> Result<String, String> {
+    let minor = text.strip_prefix("3.").filter(|minor| minor.chars().all(|c| c.is_ascii_digit()));
+    match minor.and_then(|minor| minor.parse().ok()).filter(|minor| SUPPORTED_MINORS.contains(minor)) {
+        Some(minor) => Ok(format!("3.{minor}")),
+        None => Err(format!(
+            "the reference runs in CPython 3.{} to 3.{}",
+            SUPPORTED_MINORS.start(),
+            SUPPORTED_MINORS.end()
+        )),
+    }
+}
+
 /// Options of a bundle.
 #[derive(Debug, Args)]
 pub(crate) struct BundleArgs {
@@ -142,10 +156,10 @@ pub(crate) struct BundleArgs {
     #[arg(long, value_name = "NAME|PATH", requires = "bundle", default_value = "smoke")]
     pub(crate) matrix: Vec<String>,
     /// The CPython of the machine that the bundle is for; the reference runs in it.
-    #[arg(long, value_name = "3.N", requires = "bundle", default_value = "3.12")]
+    #[arg(long, value_name = "3.N", requires = "bundle", default_value = "3.12", value_parser = python_minor)]
     pub(crate) python: String,
     /// Also pack the bundle into checksummed pieces of at most this many MiB, in the folder DIR.pieces.
-    #[arg(long, value_name = "MIB", requires = "bundle", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MIB", requires = "bundle", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) piece_size: Option<u64>,
 }
 

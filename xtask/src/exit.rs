@@ -9,6 +9,7 @@ use harness::{
     gate::{GateError, bundle::BundleError},
     matrix::FilterError,
     report::ReportError,
+    tools::file,
 };
 
 use crate::output::printable;
@@ -160,7 +161,10 @@ impl From<SelftestError> for Failure {
 
 impl From<ReportError> for Failure {
     fn from(error: ReportError) -> Self {
-        let exit = if matches!(error, ReportError::Io { .. }) { Exit::Tool } else { Exit::Usage };
+        let exit = match &error {
+            ReportError::Io { source, .. } if file::refusal(source).is_none() => Exit::Tool,
+            _ => Exit::Usage,
+        };
         let hint = error.hint().to_owned();
         Self::new(exit, error, Some(hint))
     }
@@ -201,6 +205,12 @@ fn exit_of(error: &GateError) -> Exit {
 fn exit_of_bundle(error: &BundleError) -> Exit {
     match error {
         BundleError::Occupied { .. }
+        | BundleError::Inside { .. }
+        | BundleError::Place { .. }
+        | BundleError::EngineName { .. }
+        | BundleError::NoProgram { .. }
+        | BundleError::StaticMlx { .. }
+        | BundleError::Platform { .. }
         | BundleError::Manifest { .. }
         | BundleError::NoEngine { .. }
         | BundleError::NoCudaLibrary { .. } => Exit::Usage,

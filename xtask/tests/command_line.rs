@@ -3,12 +3,15 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Output,
+    process::{Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use harness::{
     config::spec::Thresholds,
     report::{self, Report, ReportInput},
+    tools::process::Invocation,
     verdict::decide,
 };
 use serde_json::Value;
@@ -26,6 +29,29 @@ fn xtask(dir: &Path, args: &str) -> Output {
         .env_remove("CARGO_MANIFEST_DIR")
         .output()
         .expect("the program starts")
+}
+
+/// Runs the program as [`xtask`] does, and kills it where it has not ended soon.
+#[expect(clippy::disallowed_methods, reason = "a test may start the program that it tests")]
+fn soon(dir: &Path, args: &str) -> Output {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(args.split_whitespace())
+        .current_dir(dir)
+        .env_remove("CARGO_MANIFEST_DIR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let begun = Instant::now();
+    while child.try_wait().expect("it can be waited for").is_none() {
+        if begun.elapsed() > Duration::from_secs(20) {
+            child.kill().expect("it can be killed");
+            panic!("`{args}` does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().expect("its output is small")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -157,6 +183,88 @@ fn what_is_meant_by_nothing_or_by_several_is_refused_with_what_there_is() {
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args}: {told}");
         assert!(told.contains(error) && told.contains(hint), "{args}: {told}");
     }
+}
+
+#[test]
+fn what_is_no_regular_file_of_a_sensible_size_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().to_str().unwrap();
+    let pipe = |path: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        Invocation::new("mkfifo").arg(path).run_ok().unwrap();
+    };
+    let folder = |path: &str| fs::create_dir_all(dir.path().join(path)).unwrap();
+    for part in ["Cargo.toml", "harness/Cargo.toml"] {
+        folder(Path::new(part).parent().unwrap().to_str().unwrap());
+        fs::write(dir.path().join(part), "").unwrap();
+    }
+    folder("folder.toml");
+    folder("patches/whole/fork.toml");
+    for path in ["pipe.toml", "matrices/builds.toml", "patches/piped/fork.toml", "run/report.json"] {
+        pipe(path);
+    }
+    fs::File::create(dir.path().join("huge.toml")).unwrap().set_len(1 << 40).unwrap();
+    fs::create_dir_all(dir.path().join("huge")).unwrap();
+    fs::File::create(dir.path().join("huge/report.json")).unwrap().set_len(1 << 40).unwrap();
+    let (no_pipe, no_device) = ("it is a pipe, not a regular file", "it is a device, not a regular file");
+    for (args, what, why, hint) in [
+        ("gate --plan --matrix HERE/pipe.toml", "matrix `pipe`", no_pipe, "name a regular file"),
+        ("gate --plan --matrix /dev/zero", "matrix `zero`", no_device, "name a regular file"),
+        ("gate --plan --matrix HERE/folder.toml", "matrix `folder`", "it is a folder", "name a file in it"),
+        ("gate --plan --matrix HERE/huge.toml", "matrix `huge`", "larger than the 8 MiB", "check the path"),
+        ("gate --plan --root HERE", "the builds", no_pipe, "name a regular file"),
+        ("patch-report piped --root HERE", "fork `piped`", no_pipe, "name a regular file"),
+        ("patch-report whole --root HERE", "fork `whole`", "it is a folder", "name a file in it"),
+        ("judge HERE/run", "report.json`", no_pipe, "name a regular file"),
+        ("judge /dev/zero", "`/dev/zero`", no_device, "name a regular file"),
+        ("judge HERE/huge", "report.json`", "larger than the 1024 MiB", "check the path"),
+        ("compare HERE/run HERE/run", "report.json`", no_pipe, "name a regular file"),
+        ("symbols HERE/pipe.toml Cargo.toml", "pipe.toml`", no_pipe, ""),
+        ("metallib list HERE/pipe.toml", "pipe.toml", no_pipe, ""),
+    ] {
+        let args = args.replace("HERE", here);
+        let output = soon(&repository(), &args);
+        let told = text(&output.stderr);
+        let code = if hint.is_empty() { 5 } else { 2 };
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{args}: {told}");
+        assert!([what, why, hint].iter().all(|part| told.contains(part)), "{args}: {told}");
+    }
+}
+
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn everything_said_of_a_bundle_is_looked_at_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = dir.path().to_str().unwrap();
+    fs::create_dir(dir.path().join("used")).unwrap();
+    fs::write(dir.path().join("used/thesis.tex"), "").unwrap();
+    fs::write(dir.path().join("notes"), "").unwrap();
+    for (args, error, hint) in [
+        ("--bundle HERE/used", "/used` exists and is no bundle", "empty or does not exist"),
+        ("--bundle HERE/notes/below", "cannot make a bundle at", "move that away"),
+        ("--bundle target/regraft/bundle", "lies inside", "elsewhere"),
+        ("--bundle HERE/new --runner b=HERE/gone", "the runner of `b`", "executable file"),
+        ("--bundle HERE/new --runner b=HERE/notes", "it is not executable", "executable file"),
+        ("--bundle HERE/new --runner b=/dev/zero", "it is a device", "executable file"),
+        ("--bundle HERE/new --runner git-4e53c5e=/bin/sh", "another one has the name", "a name of its own"),
+        ("--bundle HERE/new --with publishd", "no build `publishd`", "`published`"),
+        ("--bundle HERE/new --with published", "does not lock mlx-cuda-13 0.31.2", "one of those versions"),
+        ("--bundle HERE/new --with eredu", "`eredu` is linked to an MLX for CPUs", "wheel"),
+        ("--bundle HERE/new --matrix smok", "no matrix `smok`", "`smoke`"),
+        ("--bundle HERE/new --python 3.9", "CPython 3.11 to 3.14", "3.9"),
+        ("--bundle HERE/new --python /usr/bin/python3", "CPython 3.11 to 3.14", "--python"),
+        ("--bundle HERE/new --piece-size 0", "--piece-size", "0"),
+        ("--bundle HERE/new --piece-size 18446744073709551615", "--piece-size", "1..="),
+    ] {
+        let args = format!("build --build git-4e53c5e {args}").replace("HERE", here);
+        let output = soon(&repository(), &args);
+        let told = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args}: {told}");
+        assert!(told.contains(error) && told.contains(hint), "{args}: {told}");
+        assert!(!told.contains("Python environment"), "work had begun: {told}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
 }
 
 #[cfg(not(target_os = "macos"))]

@@ -21,13 +21,17 @@ use crate::{
         layout::Layout,
         mlx::{Mlx, StaticBlas, Vendored},
         provision::Toolbox,
-        recipe::{self, CratePlan},
+        recipe::CratePlan,
         steps::{Phase, step},
         store::{self, StoreError},
     },
     config::spec::BuildSpec,
     event::EventSink,
-    tools::{archive, cargo, clock, process::Invocation},
+    tools::{
+        archive, cargo, clock,
+        file::{self, Most},
+        process::Invocation,
+    },
 };
 
 /// What the folder of a clean build is called in the program, whatever it is called on the disk.
@@ -84,10 +88,9 @@ pub fn build_clean(
     let folder = new_folder(&home, &spec.name, &clock::now_utc())?;
     // The library is unpacked into this folder, too.
     let inside = Layout { work: folder.clone(), ..layout.clone() };
-    let Ingredients { mlx, crates, toolchain } = compile::ingredients(spec, &inside, toolbox, sink)?;
-    let own = compile::own_sources(spec, layout)?;
-    let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
-    let digest = recipe::build_digest(&inputs);
+    let made_of = compile::ingredients(spec, &inside, toolbox, sink)?;
+    let (inputs, digest) = made_of.identity(spec, layout)?;
+    let Ingredients { mlx, crates, toolchain } = made_of;
 
     let room = Room { folder: &folder };
     let mlx = room.with_own_blas(mlx)?;
@@ -186,7 +189,8 @@ fn new_folder(home: &Path, build: &str, now: &str) -> Result<PathBuf, StoreError
 fn twins(home: &Path, folder: &Path, digest: &str) -> Vec<Twin> {
     let Ok(entries) = fs::read_dir(home) else { return Vec::new() };
     let twin = |place: PathBuf| {
-        let record: Value = serde_json::from_slice(&fs::read(place.join(RECORD)).ok()?).ok()?;
+        let record: Value =
+            serde_json::from_slice(&file::bytes(&place.join(RECORD), Most::Record).ok()?).ok()?;
         let program_sha256 = record["log"]["program_sha256"].as_str()?.to_owned();
         (record["digest"] == digest && place != folder).then_some(Twin { folder: place, program_sha256 })
     };
@@ -337,7 +341,10 @@ impl Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{build::provision::MlxWheel, tools::cargo::LockedPackage};
+    use crate::{
+        build::{provision::MlxWheel, recipe},
+        tools::cargo::LockedPackage,
+    };
 
     fn wheel(folder: &str) -> Mlx {
         Mlx::Wheel(MlxWheel {

@@ -30,7 +30,8 @@ use crate::{
     tools::{
         archive::{self, ArchiveError},
         cargo::{self, LockedPackage},
-        clock,
+        clock, disk,
+        file::{self, Most},
         git::apply::{self, ApplyError},
         host,
         lock::{FileLock, LockError},
@@ -216,7 +217,7 @@ pub enum BuildError {
         /// What is missing.
         why: String,
     },
-    /// The compiler refused, or was stopped.
+    /// The compiler refused, was stopped or killed; see [`BuildError::is_about_the_machine`].
     #[error("cannot compile build `{build}`")]
     Compile {
         /// The build.
@@ -259,6 +260,7 @@ impl BuildError {
             Self::Fetch(e) if looks_offline(e.stderr_tail()) => {
                 "the crates registry cannot be reached: check network and proxy, then run the same command again"
             }
+            Self::Fetch(e) if e.killed().is_some() => return e.hint(),
             Self::Fetch(_) => "run `cargo fetch --locked` in `harness/runner` to see it alone",
             Self::NoCrateFile { .. } => {
                 "a vendored or replaced registry keeps no `.crate` files: build with the plain registry"
@@ -287,23 +289,28 @@ impl BuildError {
             Self::PatchedArchive { .. } => {
                 "take its mirror out of `--mirror-root`, so that CMake downloads and patches it"
             }
-            Self::Compile { .. } if self.is_about_the_machine() => {
+            Self::Compile { source, .. } if is_full(source) => {
                 "make room on the disk (a cold build takes 2 GB), then run the same command again"
             }
             Self::Compile { source, .. } => return source.hint(),
             Self::Provision { source, .. } => return source.hint(),
             Self::Store(e) => return e.hint(),
-            Self::Read { .. } | Self::Lock { .. } | Self::Exclusion(_) => return None,
+            Self::Read { source, .. } => return disk::hint(source),
+            Self::Lock { .. } | Self::Exclusion(_) => return None,
         };
         Some(hint.to_owned())
     }
 }
 
 impl BuildError {
-    /// Whether a failed compile says nothing about the sources: the disk was full.
+    /// Whether a failed compile says nothing about the sources: the disk was full, or a compiler was killed.
     pub fn is_about_the_machine(&self) -> bool {
-        matches!(self, Self::Compile { source, .. } if source.stderr_tail().contains("No space left"))
+        matches!(self, Self::Compile { source, .. } if is_full(source) || source.killed().is_some())
     }
+}
+
+fn is_full(failed: &ProcessError) -> bool {
+    failed.stderr_tail().contains("No space left")
 }
 
 /// Builds what `spec` describes, or finds it by its digest.
@@ -315,10 +322,9 @@ pub fn build(
 ) -> Result<Artifact, BuildError> {
     let started = Instant::now();
     let phase = Phase::start(sink, format!("build {}", spec.name), 4);
-    let Ingredients { mlx, crates, toolchain } = ingredients(spec, layout, toolbox, sink)?;
-    let own = own_sources(spec, layout)?;
-    let inputs = recipe::inputs(spec, &crates, &mlx, &own, &toolchain);
-    let digest = recipe::build_digest(&inputs);
+    let made_of = ingredients(spec, layout, toolbox, sink)?;
+    let (inputs, digest) = made_of.identity(spec, layout)?;
+    let Ingredients { mlx, crates, toolchain } = made_of;
     let folder = layout.work.join("builds").join(&digest[..16]);
     let there = |folder: PathBuf, record: Value| {
         sink.emit(Event::Note(format!("build `{}` is there already: {}", spec.name, folder.display())));
@@ -408,7 +414,8 @@ fn finished_build(layout: &Layout, folder: &Path, digest: &str) -> Option<(PathB
 
 /// The log of a build that went through at this very place; the program knows its library's absolute path.
 fn finished_record(folder: &Path, digest: &str) -> Option<Value> {
-    let record: Value = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+    let record: Value =
+        serde_json::from_slice(&file::bytes(&folder.join(RECORD), Most::Record).ok()?).ok()?;
     if record.get("digest")? != digest {
         return None;
     }
@@ -425,7 +432,7 @@ pub(super) fn with_key(mut object: Value, key: &str, value: Value) -> Value {
 }
 
 pub(super) fn read_text(path: &Path) -> Result<String, BuildError> {
-    fs::read_to_string(path).map_err(|source| BuildError::Read { path: path.to_owned(), source })
+    file::text(path, Most::Configuration).map_err(|source| BuildError::Read { path: path.to_owned(), source })
 }
 
 /// The packages of a lock.
@@ -490,7 +497,7 @@ pub(super) fn toolchain(toolbox: &Toolbox) -> Result<Toolchain, BuildError> {
     })
 }
 
-pub(super) fn own_sources(spec: &BuildSpec, layout: &Layout) -> Result<OwnSources, BuildError> {
+fn own_sources(spec: &BuildSpec, layout: &Layout) -> Result<OwnSources, BuildError> {
     let (runner, protocol) = (layout.runner(), layout.protocol());
     let lock = spec.git.as_ref().map(|source| git::lock_file(source, layout));
     let unread = |path: &Path| {
@@ -613,7 +620,8 @@ pub(super) fn check_mlx_version(
     let header = mlx.folder.join("mlx/include/mlx/version.h");
     let wheel = recipe::declared_mlx(&read_text(&header)?).unwrap_or_else(|| mlx.version.clone());
     for (plan, folder) in copies {
-        let Ok(lists) = fs::read_to_string(folder.join("src/mlx-c/CMakeLists.txt")) else { continue };
+        let lists = folder.join("src/mlx-c/CMakeLists.txt");
+        let Ok(lists) = file::text(&lists, Most::Configuration) else { continue };
         if let Some(expected) = recipe::expected_mlx(&lists).filter(|e| *e != wheel) {
             return Err(BuildError::MlxMismatch {
                 build: spec.name.clone(),
@@ -752,6 +760,16 @@ pub(super) struct Ingredients {
     pub(super) mlx: Mlx,
     pub(super) crates: Vec<CratePlan>,
     pub(super) toolchain: Toolchain,
+}
+
+impl Ingredients {
+    /// Everything that goes into a build of this, and its digest.
+    pub(super) fn identity(&self, spec: &BuildSpec, layout: &Layout) -> Result<(Value, String), BuildError> {
+        let own = own_sources(spec, layout)?;
+        let inputs = recipe::inputs(spec, &self.crates, &self.mlx, &own, &self.toolchain);
+        let digest = recipe::build_digest(&inputs);
+        Ok((inputs, digest))
+    }
 }
 
 pub(super) fn ingredients(
@@ -971,6 +989,28 @@ mod tests {
         assert_eq!(found(), Some(clean("demo-2")));
         make(&ordinary, "d");
         assert_eq!(found(), Some(ordinary.clone()));
+    }
+
+    #[test]
+    fn a_killed_compiler_says_nothing_about_the_sources() {
+        let failed = |script: &str| BuildError::Compile {
+            build: "demo".into(),
+            source: Box::new(Invocation::new("sh").args(["-c", script]).run_ok().unwrap_err()),
+        };
+        let rustc = "echo \"  process didn't exit successfully: \\`rustc\\` (signal: 9, SIGKILL: kill)\" >&2; exit 101";
+        for (script, hint) in [
+            ("kill -9 $$", Some("CARGO_BUILD_JOBS=1")),
+            (rustc, Some("CARGO_BUILD_JOBS=1")),
+            ("echo 'error: No space left on device (os error 28)' >&2; exit 101", Some("make room")),
+            ("echo 'error[E0432]: unresolved import' >&2; exit 101", None),
+        ] {
+            let error = failed(script);
+            assert_eq!(error.is_about_the_machine(), hint.is_some(), "{script}");
+            assert_eq!(
+                error.hint().is_some_and(|said| hint.is_some_and(|hint| said.contains(hint))),
+                hint.is_some()
+            );
+        }
     }
 
     #[test]

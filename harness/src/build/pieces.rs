@@ -57,12 +57,31 @@ pub struct Piece {
     pub sha256: String,
 }
 
-/// Packs everything below `folder` into pieces of at most `piece_bytes` in the folder `out`. Equal content gives equal
-/// pieces: names are sorted, and times and owners left out.
+/// Whether nothing but older pieces stands at `out`.
+pub fn may_be_replaced(out: &Path) -> bool {
+    match fs::read_dir(out) {
+        Ok(entries) => entries.flatten().all(|entry| {
+            let name = entry.file_name();
+            let is_piece =
+                name.to_string_lossy().strip_prefix("piece.").is_some_and(|n| n.parse::<u32>().is_ok());
+            is_piece || name == SUMS || name == UNPACK
+        }),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// Packs everything below `folder` into pieces of at most `piece_bytes` in the folder `out`, in place of older ones: the
+/// script takes all that lie there. Equal content gives equal pieces: names are sorted, and times and owners left out.
 ///
 /// # Errors
 /// Where something cannot be read or written.
 pub fn write(folder: &Path, out: &Path, piece_bytes: u64) -> Result<Vec<Piece>, StoreError> {
+    if !may_be_replaced(out) {
+        return Err(StoreError::at("replace", out)(io::ErrorKind::AlreadyExists.into()));
+    }
+    if out.exists() {
+        store::remove_whole(out)?;
+    }
     fs::create_dir_all(out).map_err(StoreError::at("make", out))?;
     let written = || -> io::Result<Vec<Piece>> {
         let pieces = Pieces { out, piece_bytes, done: Vec::new(), open: None };
@@ -118,8 +137,8 @@ impl Write for Pieces<'_> {
             self.close();
         }
         if self.open.is_none() {
-            // Three digits, so that a shell's `piece.*` is in order.
-            let path = self.out.join(format!("piece.{:03}", self.done.len()));
+            // As many digits as a bundle of 100 GB needs in the smallest pieces, so that a shell's `piece.*` is in order.
+            let path = self.out.join(format!("piece.{:05}", self.done.len()));
             let piece = Piece { path: path.clone(), bytes: 0, sha256: String::new() };
             self.open = Some((File::create(path)?, Sha256::new(), piece));
         }
@@ -171,6 +190,12 @@ mod tests {
         tar.unpack(&back).unwrap();
         assert_eq!(fs::read(back.join("a/large")).unwrap(), noise(50_000));
         assert_eq!(fs::read(back.join("small")).unwrap(), b"hello\n");
+        // Fewer pieces in place of many: none of the old ones is left for the script to take.
+        assert_eq!(write(&folder, &out, 1 << 20).unwrap().len(), 1);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 3, "one piece, the sums and the script");
+        // What is not ours stays.
+        fs::write(out.join("thesis.tex"), "").unwrap();
+        assert_eq!(write(&folder, &out, 1 << 20).unwrap_err().doing, "replace");
         // The same content again, at another time.
         let again = write(&folder, &dir.path().join("again"), 20_000).unwrap();
         let sums = |pieces: &[Piece]| pieces.iter().map(|p| p.sha256.clone()).collect::<Vec<_>>();

@@ -22,6 +22,8 @@ use crate::{
     event::{Event, EventSink},
     tools::{
         archive::{self, ArchiveError},
+        disk,
+        file::{self, Most},
         lock::{FileLock, LockError},
         python::{self, Installed, Interpreter, Pip, PipFailure, PythonError, Target},
     },
@@ -162,7 +164,8 @@ impl ProvisionError {
             Self::IncompleteWheel { .. } => {
                 Some("the lock names another kind of package than MLX's libraries".to_owned())
             }
-            _ => None,
+            Self::Read { source, .. } => disk::hint(source),
+            Self::Lock(_) => None,
         }
     }
 }
@@ -286,12 +289,20 @@ fn locked(lock: &Path, package: &str, version: Option<&str>) -> Result<Requireme
 }
 
 fn read(path: &Path) -> Result<String, ProvisionError> {
-    fs::read_to_string(path).map_err(|source| ProvisionError::Read { path: path.to_owned(), source })
+    file::text(path, Most::Configuration)
+        .map_err(|source| ProvisionError::Read { path: path.to_owned(), source })
 }
 
-/// The marker of a whole environment; it names the attempt that went through.
+/// The file beside an environment that says that it is whole; written last.
+const MARKER: &str = "complete.json";
+
+/// The folder of an environment below its home.
+const PLACE: &str = "0";
+
+/// What the marker of a whole environment says.
 #[derive(Debug, Serialize, Deserialize)]
 struct Complete {
+    /// Its folder below the home.
     attempt: String,
     #[serde(flatten)]
     installed: Installed,
@@ -311,6 +322,7 @@ pub fn wheels_for(
     store::write_whole(&lock, lock_text.as_bytes())?;
     if !folder.is_dir() {
         let _lock = FileLock::acquire(&layout.cache.join("lock"), || ())?;
+        store::clear_leftovers(&layout.cache.join("wheels"))?;
         let pip = python::environment_pip(&toolbox.interpreter, &toolbox.environment);
         store::folder_once::<ProvisionError>(&folder, |staging| {
             Ok(pip.download_for(target, &lock, staging, &layout.log("downloads"))?)
@@ -339,13 +351,16 @@ pub fn official_metallib(
 ) -> Result<PathBuf, ProvisionError> {
     let requirement = locked(&layout.provision().join("wheels.lock"), "mlx-metal", Some(version))?;
     let digest = requirement.digest();
-    let folder = layout.work.join("metallib").join(format!("{version}-macos{macos}-{}", &digest[..12]));
+    let home = layout.work.join("metallib");
+    let folder = home.join(format!("{version}-macos{macos}-{}", &digest[..12]));
     let target = Target { python: "3.12".to_owned(), platforms: vec![format!("macosx_{macos}_0_arm64")] };
     step(
         sink,
         format!("mlx-metal {version} for macOS {macos}"),
         |_: &()| "there".to_owned(),
         || {
+            let _lock = FileLock::acquire(&layout.work.join("provision.lock"), || waiting(sink))?;
+            store::clear_leftovers(&home)?;
             store::folder_once::<ProvisionError>(&folder, |staging| {
                 for wheel in wheels_for(&target, &requirement.text, layout, toolbox)? {
                     archive::unpack_wheel(&wheel, staging)?;
@@ -370,11 +385,11 @@ pub fn check_wheel_is_locked(version: &str, layout: &Layout) -> Result<(), Provi
 
 /// The environment that a run with `interpreter` would reuse, if there is one.
 pub fn existing_environment(layout: &Layout, interpreter: &Interpreter) -> Option<(PathBuf, Installed)> {
-    let lock = fs::read_to_string(layout.provision().join("reference.lock")).ok()?;
+    let lock = read(&layout.provision().join("reference.lock")).ok()?;
     complete_environment(&environment_home(layout, interpreter, &lock))
 }
 
-/// Where an environment's attempts lie. It knows its own path and its interpreter's, so both belong to its identity.
+/// Where an environment lies, with its marker. It knows its own path and its interpreter's, so both belong to its identity.
 fn environment_home(layout: &Layout, interpreter: &Interpreter, lock: &str) -> PathBuf {
     let (work, program) = (layout.work.display(), interpreter.program.display());
     let identity = format!("{work}\n{program}\n{}\n{lock}", interpreter.version);
@@ -396,36 +411,62 @@ fn environment(
     if let Some(found) = complete_environment(&home) {
         return Ok((found, Made::Reused));
     }
-    // Scripts in an environment name its path, so it cannot be made elsewhere and renamed. A killed run's pip may live
-    // on and still write into its attempt; the next attempt therefore gets a folder of its own.
-    let attempt = (0..).find(|n| !home.join(n.to_string()).exists()).unwrap_or_default().to_string();
-    let path = home.join(&attempt);
+    let made = new_environment(&home, |path| {
+        let pip = python::create_environment(interpreter, path, &layout.log("python-environment"))?;
+        install_locked(&pip, &lock_path, &lock_text, layout, interpreter, sink)?;
+        Ok(python::installed(path)?)
+    })?;
+    Ok((made, Made::New))
+}
+
+/// Makes an environment in its home, from nothing whatever a killed run left there: what is built with it names its path,
+/// so a repeated run has to end at the path of an uninterrupted one. Only for a caller that holds the lock.
+///
+/// Scripts in an environment name its path, too, so it cannot be made elsewhere and renamed.
+fn new_environment(
+    home: &Path,
+    make: impl FnOnce(&Path) -> Result<Installed, ProvisionError>,
+) -> Result<(PathBuf, Installed), ProvisionError> {
+    if let Some(environments) = home.parent() {
+        clear_unfinished(environments)?;
+    }
+    let path = home.join(PLACE);
     fs::create_dir_all(&path).map_err(StoreError::at("make", &path))?;
-    let log = layout.log("python-environment");
-    let pip = python::create_environment(interpreter, &path, &log)?;
-    install_locked(&pip, &lock_path, &lock_text, layout, interpreter, sink)?;
-    let installed = python::installed(&path)?;
-    let complete = Complete { attempt, installed };
+    let installed = make(&path).inspect_err(|_| {
+        // The next run would clear it away; until then it would only take room.
+        let _ = store::remove_whole(home);
+    })?;
+    let complete = Complete { attempt: PLACE.to_owned(), installed };
     let marker = serde_json::to_vec_pretty(&complete).expect("plain maps and strings are JSON");
-    store::write_whole(&home.join("complete.json"), &marker)?;
-    remove_other_attempts(&home, &complete.attempt);
-    Ok(((path, complete.installed), Made::New))
+    store::write_whole(&home.join(MARKER), &marker)?;
+    Ok((path, complete.installed))
+}
+
+/// Removes every environment that is not whole, and what lies beside whole ones.
+fn clear_unfinished(environments: &Path) -> Result<(), StoreError> {
+    let folders = |of: &Path| {
+        let entries = fs::read_dir(of).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    for home in folders(environments) {
+        match complete_environment(&home) {
+            None => store::remove_whole(&home)?,
+            Some((kept, _)) => {
+                folders(&home)
+                    .iter()
+                    .filter(|path| **path != kept)
+                    .try_for_each(|path| store::remove_whole(path))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn complete_environment(home: &Path) -> Option<(PathBuf, Installed)> {
-    let complete: Complete = serde_json::from_slice(&fs::read(home.join("complete.json")).ok()?).ok()?;
+    let complete: Complete =
+        serde_json::from_slice(&file::bytes(&home.join(MARKER), Most::Record).ok()?).ok()?;
     let path = home.join(&complete.attempt);
     python::environment_python(&path).exists().then_some((path, complete.installed))
-}
-
-fn remove_other_attempts(home: &Path, kept: &str) {
-    let Ok(entries) = fs::read_dir(home) else { return };
-    for entry in entries.flatten() {
-        if entry.path().is_dir() && entry.file_name() != *kept {
-            // Only room is lost if one cannot be removed.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Downloads what a lock names and installs it without the network; damaged downloads are fetched once more.
@@ -442,7 +483,7 @@ fn install_locked(
     match pip.install(lock_path, &folder, &log) {
         Err(PythonError::Pip { failure: PipFailure::Hash | PipFailure::NoWheel, .. }) => {
             sink.emit(Event::Warning(format!("`{}` is damaged; downloading again", folder.display())));
-            fs::remove_dir_all(&folder).map_err(StoreError::at("clear away", &folder))?;
+            store::remove_whole(&folder)?;
             let (folder, _) = downloads(pip, lock_path, lock_text, layout, interpreter, sink)?;
             Ok(pip.install(lock_path, &folder, &log)?)
         }
@@ -502,7 +543,7 @@ fn wheel_file(
         return Ok((file, sha256, made));
     }
     sink.emit(Event::Warning(format!("`{}` is damaged; downloading again", folder.display())));
-    fs::remove_dir_all(&folder).map_err(StoreError::at("clear away", &folder))?;
+    store::remove_whole(&folder)?;
     let (folder, made) = get()?;
     let (file, sha256) =
         check(&folder)?.ok_or_else(|| ProvisionError::WrongFile { file: folder, lock: lock.to_owned() })?;
@@ -564,7 +605,8 @@ fn unpacked_mlx(
 const RECORD: &str = "regraft.json";
 
 fn read_unpacked(folder: &Path) -> Option<MlxWheel> {
-    let wheel: MlxWheel = serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()?;
+    let wheel: MlxWheel =
+        serde_json::from_slice(&file::bytes(&folder.join(RECORD), Most::Record).ok()?).ok()?;
     Some(MlxWheel { folder: folder.to_owned(), ..wheel })
 }
 
@@ -596,6 +638,44 @@ mod tests {
         // Its interpreter went away: made again.
         fs::remove_file(home.join("0/bin/python")).unwrap();
         assert!(complete_environment(home).is_none());
+    }
+
+    #[test]
+    fn a_run_after_a_killed_one_ends_like_an_uninterrupted_one() {
+        let files = |dir: &Path| crate::build::digest::files_below(dir, &[]).unwrap();
+        let make = |path: &Path| {
+            fs::create_dir_all(path.join("bin")).unwrap();
+            fs::write(path.join("bin/python"), "").unwrap();
+            Ok(installed())
+        };
+        let whole = tempfile::tempdir().unwrap();
+        let home = whole.path().join("venv/a");
+        let (path, _) = new_environment(&home, make).unwrap();
+        assert_eq!(complete_environment(&home), Some((path, installed())));
+
+        let killed = tempfile::tempdir().unwrap();
+        let third = killed.path().join("venv/c");
+        new_environment(&third, make).unwrap();
+        // Killed while installing, once while clearing up, and once for another interpreter; the environment of a third one
+        // is whole and has a leftover beside it.
+        for name in
+            ["a/0/bin/python", "a/0/lib/half", "a/1/x", "a.unfinished-1-0/0/x", "b/0/bin/python", "c/7/half"]
+        {
+            store::write_whole(&killed.path().join("venv").join(name), b"half").unwrap();
+        }
+        let (path, _) = new_environment(&killed.path().join("venv/a"), make).unwrap();
+        assert!(complete_environment(&third).is_some() && !third.join("7").exists());
+        fs::remove_dir_all(third).unwrap();
+        assert_eq!(path, killed.path().join("venv/a/0"));
+        assert_eq!(files(killed.path()), files(whole.path()));
+
+        // A failure leaves nothing to take for whole, and nothing at all.
+        let home = whole.path().join("venv/d");
+        let failed = new_environment(&home, |path| {
+            make(path)?;
+            Err(StoreError::at("write", path)(io::ErrorKind::StorageFull.into()).into())
+        });
+        assert!(failed.is_err() && !home.exists());
     }
 
     #[test]

@@ -8,6 +8,11 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
+
 /// Whether something had to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Made {
@@ -81,6 +86,11 @@ pub fn folder_once<E: From<StoreError>>(
     renamed.map(|()| Made::New)
 }
 
+/// Whether this is a folder with nothing in it.
+pub fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
 /// Writes a file so that it holds either its old or its whole new content.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     if let Some(parent) = path.parent() {
@@ -105,6 +115,30 @@ pub fn copy_whole(from: &Path, to: &Path) -> Result<(), StoreError> {
         let _ = fs::remove_file(&staging);
     }
     copied.map_err(StoreError::at("copy to", to))
+}
+
+/// Removes a folder, so that one that is half removed is never taken for whole.
+pub fn remove_whole(folder: &Path) -> Result<(), StoreError> {
+    let aside = beside(folder);
+    let removed = fs::rename(folder, &aside).and_then(|()| fs::remove_dir_all(&aside));
+    removed.map_err(StoreError::at("clear away", folder))
+}
+
+/// Removes what dead processes left half made of `folder` beside it, where others may be at work.
+pub fn clear_leftovers_of(folder: &Path) -> Result<(), StoreError> {
+    let Some(Ok(entries)) = folder.parent().map(fs::read_dir) else { return Ok(()) };
+    let begins = format!("{}{STAGING}", folder.file_name().unwrap_or_default().to_string_lossy());
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let maker = name.strip_prefix(&begins).and_then(|rest| rest.split('-').next()?.parse().ok());
+        if let Some(maker) = maker.and_then(Pid::from_raw)
+            && test_kill_process(maker) == Err(Errno::SRCH)
+        {
+            let path = entry.path();
+            fs::remove_dir_all(&path).map_err(StoreError::at("clear away", &path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes what killed processes left half made in `folder`. Only for a caller that holds the folder's lock.
@@ -159,6 +193,23 @@ mod tests {
         });
         assert!(failed.unwrap_err().hint().unwrap().contains("make room"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_what_dead_processes_left_of_a_folder_is_removed_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("x");
+        let mine = beside(&folder);
+        // No process has a number above 2^22.
+        let (dead, other) =
+            (dir.path().join("x.unfinished-4194399-0"), dir.path().join("y.unfinished-4194399-0"));
+        for path in [&folder, &mine, &dead, &other] {
+            fs::create_dir(path).unwrap();
+        }
+        clear_leftovers_of(&folder).unwrap();
+        assert!(folder.exists() && mine.exists() && other.exists() && !dead.exists());
+        remove_whole(&folder).unwrap();
+        assert!(!folder.exists() && fs::read_dir(dir.path()).unwrap().count() == 2);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env, fs,
+    env, fs, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -15,7 +15,7 @@ use crate::{
     build::{
         Artifact, Layout, Provenance, ProvisionError, Toolbox,
         digest::{self, digest_of},
-        provision,
+        pieces, provision,
         requirements::{Requirement, requirements},
         steps::{Phase, step},
         store::{self, StoreError},
@@ -24,9 +24,11 @@ use crate::{
     engine::{Session, SessionOptions},
     event::EventSink,
     matrix::Backend,
-    model::{self, ModelDir, ModelError, ModelInputs},
+    model::{ModelDir, ModelError},
     tools::{
         archive::{self, ArchiveError, file_sha256},
+        disk,
+        file::{self, Most},
         host::find_program,
         process::Invocation,
         python::{self, Target},
@@ -92,6 +94,21 @@ pub struct BundleRequest<'a> {
     pub folder: &'a Path,
 }
 
+/// What a bundle is wanted for, before anything is provisioned or built.
+#[derive(Debug, Clone, Copy)]
+pub struct BundlePlan<'a> {
+    /// Where things are.
+    pub layout: &'a Layout,
+    /// The builds that it is to carry.
+    pub builds: &'a [&'a BuildSpec],
+    /// Runners that were built by other means, each as its name and program.
+    pub runners: &'a [(String, String)],
+    /// The folder to make.
+    pub folder: &'a Path,
+    /// Where it is to be packed into pieces, too.
+    pub pieces: Option<&'a Path>,
+}
+
 /// A bundle that lies here and can be run.
 #[derive(Debug, Clone)]
 pub struct Bundle {
@@ -134,10 +151,48 @@ pub enum BundleError {
         build: String,
     },
     /// The folder holds something else.
-    #[error("`{}` exists and is no bundle", .folder.display())]
+    #[error("`{}` exists and is no {what}", .folder.display())]
     Occupied {
         /// The folder.
         folder: PathBuf,
+        /// What it would be replaced by.
+        what: &'static str,
+    },
+    /// The folder lies where things are made that may be cleared away at any time.
+    #[error("`{}` lies inside `{}`, where builds are made and cleared away", .folder.display(), .work.display())]
+    Inside {
+        /// The folder.
+        folder: PathBuf,
+        /// What it lies in.
+        work: PathBuf,
+    },
+    /// Nothing can be made there.
+    #[error("cannot make a bundle at `{}`", .folder.display())]
+    Place {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Two engines would have one name, or one that no folder can have.
+    #[error("a bundle cannot hold an engine `{name}`: {why}")]
+    EngineName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A runner's file is no program.
+    #[error("cannot run `{}`, the runner of `{name}`", .program.display())]
+    NoProgram {
+        /// The name that it was given.
+        name: String,
+        /// The file.
+        program: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: io::Error,
     },
     /// There is no bundle, or one of another version of this program.
     #[error("cannot read `{}`", .path.display())]
@@ -217,7 +272,20 @@ impl BundleError {
             Self::StaticMlx { .. } => Some(
                 "bundle builds with `mlx = { wheel = … }`; `--candidate` runs this one on CPUs".to_owned(),
             ),
-            Self::Occupied { .. } => Some("name a folder that does not exist, or an older bundle".to_owned()),
+            Self::Occupied { what, .. } => {
+                Some(format!("name a folder that is empty or does not exist, or an older {what}"))
+            }
+            Self::Inside { .. } => Some("name a folder elsewhere".to_owned()),
+            Self::Place { source, .. } => {
+                Some(disk::hint(source).unwrap_or_else(|| "name a folder that this user can make".to_owned()))
+            }
+            Self::EngineName { .. } => Some(
+                "give each `--runner NAME=FILE` a name of its own, of letters, digits, `-`, `_` and `.`"
+                    .to_owned(),
+            ),
+            Self::NoProgram { .. } => {
+                Some("name an executable file: a program built from `harness/runner`".to_owned())
+            }
             Self::Manifest { .. } => Some(
                 "name the folder that `cargo xtask build --bundle` made, with the program inside it"
                     .to_owned(),
@@ -239,6 +307,113 @@ impl BundleError {
             Self::Store(source) => source.hint(),
             Self::Archive(_) => None,
         }
+    }
+}
+
+/// Refuses what no bundle can be made of or at, as far as that can be told before anything is done.
+///
+/// # Errors
+/// See [`BundleError`].
+pub fn check(plan: &BundlePlan<'_>) -> Result<(), BundleError> {
+    if (env::consts::OS, env::consts::ARCH) != ("linux", "x86_64") {
+        return Err(BundleError::Platform { os: env::consts::OS, arch: env::consts::ARCH });
+    }
+    check_names(plan)?;
+    let lock = plan.layout.provision().join("cuda.lock");
+    let text = read(&lock)?;
+    let entries = requirements(&text);
+    for spec in plan.builds {
+        if let MlxSource::Wheel(version) = &spec.mlx {
+            of_version(&entries, version, &spec.name, &lock)?;
+        }
+    }
+    for (name, program) in plan.runners {
+        check_program(Path::new(program)).map_err(|source| BundleError::NoProgram {
+            name: name.clone(),
+            program: program.into(),
+            source,
+        })?;
+    }
+    check_place(plan.folder, plan.layout)?;
+    if let Some(folder) = plan.pieces
+        && !pieces::may_be_replaced(folder)
+    {
+        return Err(BundleError::Occupied { folder: folder.to_owned(), what: "folder of pieces" });
+    }
+    Ok(())
+}
+
+/// Each engine lies in a folder of its name.
+fn check_names(plan: &BundlePlan<'_>) -> Result<(), BundleError> {
+    let mut names = BTreeSet::new();
+    for spec in plan.builds {
+        if spec.mlx == MlxSource::Vendored {
+            return Err(BundleError::StaticMlx { build: spec.name.clone() });
+        }
+        names.insert(spec.name.as_str());
+    }
+    for (name, _) in plan.runners {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let error = |why| BundleError::EngineName { name: name.clone(), why };
+        if !(name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain)) {
+            return Err(error("no folder can be named so"));
+        }
+        if !names.insert(name) {
+            return Err(error("another one has the name"));
+        }
+    }
+    Ok(())
+}
+
+fn check_program(program: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = file::open(program)?.metadata()?.permissions().mode();
+    match mode & 0o111 {
+        0 => Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not executable")),
+        _ => Ok(()),
+    }
+}
+
+fn check_place(folder: &Path, layout: &Layout) -> Result<(), BundleError> {
+    let failed = |source| BundleError::Place { folder: folder.to_owned(), source };
+    let (standing, real) = reached(folder).map_err(failed)?;
+    for own in [&layout.work, &layout.cache] {
+        let own = reached(own).map_err(failed)?.1;
+        if real.starts_with(&own) {
+            return Err(BundleError::Inside { folder: folder.to_owned(), work: own });
+        }
+    }
+    if !may_be_replaced(folder) {
+        return Err(BundleError::Occupied { folder: folder.to_owned(), what: "bundle" });
+    }
+    // What is made lies beside the folder until it is whole.
+    let beside = if standing == real { standing.parent().unwrap_or(&standing) } else { &standing };
+    tempfile::tempdir_in(beside).map(drop).map_err(failed)
+}
+
+/// Whether nothing but an older bundle stands at `folder`.
+fn may_be_replaced(folder: &Path) -> bool {
+    !folder.exists() || folder.join(MANIFEST).is_file() || store::is_empty(folder)
+}
+
+/// The nearest folder around `path` that exists, and where `path` is from there, links followed.
+fn reached(path: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let path = std::path::absolute(path)?;
+    let standing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let rest = path.strip_prefix(standing).unwrap_or(Path::new(""));
+    let standing = standing.canonicalize()?;
+    Ok((standing.clone(), standing.join(rest).components().collect()))
+}
+
+/// The description of a runner that was built by other means and not asked yet: it has a name, which matrices may use.
+pub fn unasked_runner(name: &str) -> BuildSpec {
+    BuildSpec {
+        name: name.to_owned(),
+        summary: "A runner that was built by other means.".to_owned(),
+        dialect: String::new(),
+        mlx: MlxSource::Wheel(String::new()),
+        crates: BTreeMap::new(),
+        git: None,
     }
 }
 
@@ -273,14 +448,8 @@ pub fn given_runner(
     });
     artifact.provenance.digest = digest_of(&inputs);
     artifact.provenance.inputs = inputs;
-    let spec = BuildSpec {
-        name: name.to_owned(),
-        summary: "A runner that was built by other means.".to_owned(),
-        dialect: hello.dialect,
-        mlx: MlxSource::Wheel(hello.mlx_version),
-        crates: BTreeMap::new(),
-        git: None,
-    };
+    let mlx = MlxSource::Wheel(hello.mlx_version);
+    let spec = BuildSpec { dialect: hello.dialect, mlx, ..unasked_runner(name) };
     Ok((spec, artifact))
 }
 
@@ -289,18 +458,12 @@ pub fn given_runner(
 /// # Errors
 /// Where something cannot be downloaded or written, or a build's MLX has no CUDA library.
 pub fn make(request: &BundleRequest<'_>, sink: &dyn EventSink) -> Result<(), BundleError> {
-    if (env::consts::OS, env::consts::ARCH) != ("linux", "x86_64") {
-        return Err(BundleError::Platform { os: env::consts::OS, arch: env::consts::ARCH });
-    }
-    if let Some((spec, _)) = request.builds.iter().find(|(spec, _)| spec.mlx == MlxSource::Vendored) {
-        return Err(BundleError::StaticMlx { build: spec.name.clone() });
-    }
     let folder = request.folder;
+    // Hours may have gone by since the plan was checked.
+    check_place(folder, request.layout)?;
+    store::clear_leftovers_of(folder)?;
     if folder.exists() {
-        if !folder.join(MANIFEST).is_file() {
-            return Err(BundleError::Occupied { folder: folder.to_owned() });
-        }
-        fs::remove_dir_all(folder).map_err(StoreError::at("replace", folder))?;
+        store::remove_whole(folder)?;
     }
     let phase = Phase::start(sink, "bundle", 5);
     store::folder_once::<BundleError>(folder, |staging| fill(request, staging, sink))?;
@@ -322,16 +485,7 @@ fn fill(request: &BundleRequest<'_>, staging: &Path, sink: &dyn EventSink) -> Re
         if libraries.contains_key(&version) {
             continue;
         }
-        let wanted: Vec<&Requirement> = entries.iter().filter(|e| e.version == version).collect();
-        if !wanted.iter().any(|entry| entry.name == CUDA_PACKAGE) {
-            let known: BTreeSet<&str> = entries.iter().map(|e| e.version.as_str()).collect();
-            return Err(BundleError::NoCudaLibrary {
-                build: spec.name.clone(),
-                version,
-                lock,
-                known: known.into_iter().collect::<Vec<_>>().join(", "),
-            });
-        }
+        let wanted = of_version(&entries, &version, &spec.name, &lock)?;
         let record = step(
             sink,
             format!("{CUDA_PACKAGE} {version}"),
@@ -381,6 +535,26 @@ fn fill(request: &BundleRequest<'_>, staging: &Path, sink: &dyn EventSink) -> Re
     };
     let text = serde_json::to_string_pretty(&manifest).expect("plain maps and strings are JSON");
     Ok(store::write_whole(&staging.join(MANIFEST), format!("{text}\n").as_bytes())?)
+}
+
+/// Binding and library of a version of MLX, among what a lock names.
+fn of_version<'e>(
+    entries: &'e [Requirement],
+    version: &str,
+    build: &str,
+    lock: &Path,
+) -> Result<Vec<&'e Requirement>, BundleError> {
+    let wanted: Vec<&Requirement> = entries.iter().filter(|entry| entry.version == version).collect();
+    if wanted.iter().any(|entry| entry.name == CUDA_PACKAGE) {
+        return Ok(wanted);
+    }
+    let known: BTreeSet<&str> = entries.iter().map(|entry| entry.version.as_str()).collect();
+    Err(BundleError::NoCudaLibrary {
+        build: build.to_owned(),
+        version: version.to_owned(),
+        lock: lock.to_owned(),
+        known: known.into_iter().collect::<Vec<_>>().join(", "),
+    })
 }
 
 fn schema() -> Schema {
@@ -570,7 +744,8 @@ fn make_executable(path: &Path) -> Result<(), StoreError> {
 }
 
 fn read(path: &Path) -> Result<String, ProvisionError> {
-    fs::read_to_string(path).map_err(|source| ProvisionError::Read { path: path.to_owned(), source })
+    file::text(path, Most::Configuration)
+        .map_err(|source| ProvisionError::Read { path: path.to_owned(), source })
 }
 
 impl Bundle {
@@ -584,7 +759,7 @@ impl Bundle {
             path: path.clone(),
             source,
         };
-        let text = fs::read(&path).map_err(|e| fail(Box::new(e)))?;
+        let text = file::bytes(&path, Most::Configuration).map_err(|e| fail(Box::new(e)))?;
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| fail(Box::new(e)))?;
         if manifest.schema != schema() {
             let other = format!("it is {} {}", manifest.schema.name, manifest.schema.version);
@@ -657,30 +832,11 @@ impl Bundle {
         needed: &BTreeSet<&str>,
         sink: &dyn EventSink,
     ) -> Result<BTreeMap<String, ModelDir>, BundleError> {
+        let package_file =
+            |package: &str| Ok(self.manifest.packages.get(package).map(|file| self.folder.join(file)));
+        let failed = |name: &str, source| BundleError::Model { name: name.to_owned(), source };
         let root = self.folder.join("models");
-        matrix
-            .models
-            .iter()
-            .filter(|spec| needed.contains(spec.name.as_str()))
-            .map(|spec| {
-                let package_file = match &spec.source {
-                    ModelSource::Package { package } => {
-                        self.manifest.packages.get(package).map(|file| self.folder.join(file))
-                    }
-                    _ => None,
-                };
-                let inputs = ModelInputs {
-                    root: &root,
-                    package_file: package_file.as_deref(),
-                    check: model::Check::Hashes,
-                };
-                let model = model::prepare(spec, inputs, sink).map_err(|source| BundleError::Model {
-                    name: spec.name.clone(),
-                    source: Box::new(source),
-                })?;
-                Ok((spec.name.clone(), model))
-            })
-            .collect()
+        super::prepare_models((matrix, needed), &root, package_file, failed, sink)
     }
 
     fn placed(&self, artifact: &Artifact) -> Artifact {
@@ -750,6 +906,95 @@ mod tests {
         fs::write(dir.path().join(MANIFEST), r#"{"schema": {"name": "regraft-bundle", "version": 99}}"#)
             .unwrap();
         assert!(Bundle::open(dir.path()).unwrap_err().hint().unwrap().contains("build --bundle"));
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn what_cannot_become_a_bundle_is_refused_before_anything_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let layout = Layout {
+            work: dir.path().join("target/regraft"),
+            cache: dir.path().join("cache"),
+            ..Layout::of_repository(root)
+        };
+        let write = |name: &str, mode: u32| {
+            use std::os::unix::fs::PermissionsExt as _;
+            let path = dir.path().join(name);
+            store::write_whole(&path, b"#!/bin/sh\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let (program, plain) = (write("runner", 0o755), write("notes", 0o644));
+        fs::create_dir_all(dir.path().join("empty")).unwrap();
+        write("used/thesis.tex", 0o644);
+        write("fresh.pieces/thesis.tex", 0o644);
+        fs::create_dir_all(&layout.work).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("target"), dir.path().join("link")).unwrap();
+        let published = BuildSpec { mlx: MlxSource::Wheel("0.32.0".into()), ..unasked_runner("published") };
+        let old = BuildSpec { mlx: MlxSource::Wheel("0.1.0".into()), ..unasked_runner("old") };
+        let carried = BuildSpec { mlx: MlxSource::Vendored, ..unasked_runner("eredu") };
+        let checked = |builds: &[&BuildSpec], runners: &[(&str, &str)], folder: &str| {
+            let runners: Vec<(String, String)> =
+                runners.iter().map(|(name, file)| ((*name).to_owned(), (*file).to_owned())).collect();
+            let folder = dir.path().join(folder);
+            let pieces = PathBuf::from(format!("{}.pieces", folder.display()));
+            let plan = BundlePlan {
+                layout: &layout,
+                builds,
+                runners: &runners,
+                folder: &folder,
+                pieces: Some(&pieces),
+            };
+            check(&plan).map_err(|error| {
+                assert!(error.hint().is_some(), "{error}");
+                format!("{error}")
+                    .replace(&*dir.path().canonicalize().unwrap().to_string_lossy(), "DIR")
+                    .replace(&*dir.path().to_string_lossy(), "DIR")
+                    .replace(&*root.to_string_lossy(), "ROOT")
+            })
+        };
+        let fine: &[&BuildSpec] = &[&published];
+        for folder in ["new/deep", "empty"] {
+            assert_eq!(checked(fine, &[("b", &program)], folder), Ok(()), "{folder}");
+        }
+        let missing = dir.path().join("gone").to_string_lossy().into_owned();
+        let whole = dir.path().to_string_lossy().into_owned();
+        let refused: Vec<String> = [
+            checked(fine, &[], "used"),
+            checked(fine, &[], "fresh"),
+            checked(fine, &[], "notes"),
+            checked(fine, &[], "notes/below"),
+            checked(fine, &[], "target/regraft/bundle"),
+            checked(fine, &[], "link/regraft/bundle"),
+            checked(fine, &[("published", &program)], "new"),
+            checked(fine, &[("../b", &program)], "new"),
+            checked(fine, &[("", &program)], "new"),
+            checked(fine, &[("b", &plain)], "new"),
+            checked(fine, &[("b", &missing)], "new"),
+            checked(fine, &[("b", &whole)], "new"),
+            checked(&[&carried], &[], "new"),
+            checked(&[&old], &[], "new"),
+        ]
+        .map(Result::unwrap_err)
+        .into();
+        insta::assert_snapshot!(refused.join("\n"), @"
+        `DIR/used` exists and is no bundle
+        `DIR/fresh.pieces` exists and is no folder of pieces
+        `DIR/notes` exists and is no bundle
+        cannot make a bundle at `DIR/notes/below`
+        `DIR/target/regraft/bundle` lies inside `DIR/target/regraft`, where builds are made and cleared away
+        `DIR/link/regraft/bundle` lies inside `DIR/target/regraft`, where builds are made and cleared away
+        a bundle cannot hold an engine `published`: another one has the name
+        a bundle cannot hold an engine `../b`: no folder can be named so
+        a bundle cannot hold an engine ``: no folder can be named so
+        cannot run `DIR/notes`, the runner of `b`
+        cannot run `DIR/gone`, the runner of `b`
+        cannot run `DIR`, the runner of `b`
+        build `eredu` is linked to an MLX for CPUs that its crates carry; a bundle replaces the library
+        `ROOT/harness/provision/cuda.lock` does not lock mlx-cuda-13 0.1.0, which build `old` needs (it locks 0.32.0)
+        ");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 7, "nothing was made");
     }
 
     #[test]

@@ -11,11 +11,14 @@ use harness::{
         self, Artifact, CleanBuild, Layout, Toolbox,
         metal_build::{MetalRequest, with_own_library},
         pieces,
-        suites::{Suite, upstream_tests},
+        suites::{Suite, SuiteStatus, upstream_tests},
     },
-    config::{find_build, load_builds, load_matrix, matrix_path, spec::BuildSpec},
+    config::{
+        find_build, load_builds, load_matrix, matrix_path,
+        spec::{BuildSpec, MatrixSpec},
+    },
     event::{Event, EventSink},
-    gate::bundle::{self, BundleError, BundleRequest},
+    gate::bundle::{self, BundleError, BundlePlan, BundleRequest},
     matrix::{Backend, backends_of},
 };
 use serde::Serialize;
@@ -35,6 +38,7 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     refuse_foreign(args)?;
     let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
     build::check_recipe(spec, &layout)?;
+    let bundle = planned_bundle(root, &args.bundle, &builds, spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
     let (artifact, mut made) = if args.clean {
         let clean = build::build_clean(spec, &layout, &toolbox, events)?;
@@ -56,23 +60,28 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     if args.upstream_tests {
         made.suites = Some(upstream_tests(spec, &artifact, &layout, &toolbox, events)?);
     }
-    if let Some(folder) = &args.bundle.bundle {
+    if let Some(planned) = bundle {
         let mut carried = vec![(spec.clone(), artifact)];
-        for name in &args.bundle.with {
-            let spec = find_build(&builds, name)?;
-            carried.push((spec.clone(), build::build(spec, &layout, &toolbox, events)?));
+        for spec in &planned.others {
+            carried.push(((*spec).clone(), build::build(spec, &layout, &toolbox, events)?));
         }
         for (name, program) in &args.bundle.runner {
             carried.push(bundle::given_runner(name, Path::new(program), &toolbox)?);
         }
-        bundle_up(root, folder, &args.bundle, builds.clone(), &carried, &layout, &toolbox, events)?;
+        bundle_up(&planned, &args.bundle, builds.clone(), &carried, &layout, &toolbox, events)?;
     }
     match args.format {
         Format::Json => Document::new("build", 1, &made).print()?,
         Format::Text => print_text(&made.text())?,
     }
-    let bad = made.suites.iter().flatten().any(Suite::is_bad);
-    Ok(if bad || made.reproduced == Some(false) { Exit::Found } else { Exit::Pass })
+    let suites = || made.suites.iter().flatten();
+    Ok(if suites().any(Suite::is_bad) || made.reproduced == Some(false) {
+        Exit::Found
+    } else if suites().any(|suite| suite.status == SuiteStatus::Killed) {
+        Exit::Tool
+    } else {
+        Exit::Pass
+    })
 }
 
 /// A backend that no build can have on this system is a mistake on the command line; only a bundle is for another machine.
@@ -100,10 +109,46 @@ fn refuse_foreign(args: &BuildArgs) -> Result<(), Failure> {
     Err(Failure::new(Exit::Usage, wrong, Some(hint)))
 }
 
-#[allow(clippy::too_many_arguments, reason = "all of them are what a bundle is made of")]
-fn bundle_up(
+/// A bundle whose every argument has been looked at.
+struct PlannedBundle<'b> {
+    folder: &'b Path,
+    pieces: Option<PathBuf>,
+    /// The builds beside the one that the command is about.
+    others: Vec<&'b BuildSpec>,
+    matrices: Vec<(MatrixSpec, PathBuf)>,
+}
+
+/// Looks at everything that is said of a bundle before minutes are spent on what goes into it.
+fn planned_bundle<'b>(
     root: &Path,
-    folder: &Path,
+    args: &'b BundleArgs,
+    known: &'b [BuildSpec],
+    spec: &'b BuildSpec,
+    layout: &Layout,
+) -> Result<Option<PlannedBundle<'b>>, Failure> {
+    let Some(folder) = args.bundle.as_deref() else { return Ok(None) };
+    let mut others: Vec<&BuildSpec> = Vec::new();
+    for name in &args.with {
+        let other = find_build(known, name)?;
+        if other.name != spec.name && !others.contains(&other) {
+            build::check_recipe(other, layout)?;
+            others.push(other);
+        }
+    }
+    let builds: Vec<&BuildSpec> = std::iter::once(spec).chain(others.iter().copied()).collect();
+    let pieces = args.piece_size.map(|_| PathBuf::from(format!("{}.pieces", folder.display())));
+    let (runners, pieces_folder) = (&args.runner, pieces.as_deref());
+    bundle::check(&BundlePlan { layout, builds: &builds, runners, folder, pieces: pieces_folder })?;
+    let mut named = known.to_vec();
+    named.extend(runners.iter().map(|(name, _)| bundle::unasked_runner(name)));
+    let matrices =
+        args.matrix.iter().map(|name| Ok((load_matrix(root, name, &named)?, matrix_path(root, name))));
+    let matrices = matrices.collect::<Result<Vec<_>, Failure>>()?;
+    Ok(Some(PlannedBundle { folder, pieces, others, matrices }))
+}
+
+fn bundle_up(
+    planned: &PlannedBundle<'_>,
     args: &BundleArgs,
     mut known: Vec<BuildSpec>,
     carried: &[(BuildSpec, Artifact)],
@@ -116,11 +161,7 @@ fn bundle_up(
             known.push(spec.clone());
         }
     }
-    let matrices = args
-        .matrix
-        .iter()
-        .map(|name| Ok((load_matrix(root, name, &known)?, matrix_path(root, name))))
-        .collect::<Result<Vec<_>, Failure>>()?;
+    let PlannedBundle { folder, matrices, .. } = planned;
     let reference = build::reference_artifact(layout, toolbox)?;
     let request = BundleRequest {
         layout,
@@ -128,15 +169,14 @@ fn bundle_up(
         builds: carried,
         known: &known,
         reference: &reference,
-        matrices: &matrices,
+        matrices,
         python: &args.python,
         folder,
     };
     bundle::make(&request, events)?;
     events.emit(Event::Note(format!("bundle: {}", folder.display())));
-    if let Some(mib) = args.piece_size {
-        let out = PathBuf::from(format!("{}.pieces", folder.display()));
-        let pieces = pieces::write(folder, &out, mib << 20).map_err(BundleError::Store)?;
+    if let (Some(mib), Some(out)) = (args.piece_size, &planned.pieces) {
+        let pieces = pieces::write(folder, out, mib << 20).map_err(BundleError::Store)?;
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
         events.emit(Event::Note(format!(
             "{} pieces, {} MiB in all: {}",
@@ -273,7 +313,7 @@ impl BuildDocument {
             if let Some(more) = suite.failing.len().checked_sub(SHOWN_PER_SUITE).filter(|more| *more > 0) {
                 row("", &format!("  … and {more} more (`--format json` has them all)"));
             }
-            if let (true, Some(log)) = (suite.is_bad(), &suite.log) {
+            if let (true, Some(log)) = (suite.is_bad() || suite.status == SuiteStatus::Killed, &suite.log) {
                 row("", &format!("  log: {}", log.display()));
             }
         }
