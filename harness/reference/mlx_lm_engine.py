@@ -41,6 +41,21 @@ PREFILL_STEP = 2048
 MEMORY_WORDS = ("out of memory", "unable to allocate", "bad_alloc", "cudaerrormemoryallocation")
 
 
+def take_global_scale():
+    """mlx-lm 0.32.2 names a global scale in products of quantized experts, also where there is none; MLX before 0.32.2
+    takes no such argument."""
+    product = mx.gather_qmm
+    if "global_scale" in (product.__doc__ or ""):
+        return
+
+    def gather_qmm(*args, global_scale=None, **named):
+        if global_scale is not None:
+            raise TypeError(f"MLX {mx.__version__} takes no global scale")
+        return product(*args, **named)
+
+    mx.gather_qmm = gather_qmm
+
+
 class Refusal(Exception):
     """A request that was understood and cannot be done."""
 
@@ -48,6 +63,9 @@ class Refusal(Exception):
         super().__init__(message)
         self.kind = kind
         self.message = message
+
+
+take_global_scale()
 
 
 class Engine:

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::{
     build::{self, Artifact, BuildError, Layout, ProvisionError, Toolbox},
-    config::spec::{BuildSpec, Known, MatrixSpec, ModelSource},
+    config::spec::{BuildSpec, Known, KnownWeight, MatrixSpec, ModelSource},
     engine::fault::make_faulty_folder,
     event::{Event, EventSink, Silent},
     judge::{self, CellObservations, diagnosis, free_text::FreeTextScoring},
@@ -186,7 +186,8 @@ pub fn run(request: &GateRequest<'_>, sink: &dyn EventSink) -> Result<GateOutcom
         .runnable()
         .map(|cell| if matches!(cell.probe, Probe::Throughput(_)) { 1 } else { 3 })
         .sum();
-    let course = Course { matrix, engines: &engines, models: &models, options: &options, sink };
+    let builds = [request.candidate, request.baseline];
+    let course = Course { matrix, builds, engines: &engines, models: &models, options: &options, sink };
     let mut held = Held { imitated: BTreeSet::new(), reference: Bench::new(&engines.reference, &options) };
     let mut failed: Option<String> = None;
     let begun = Instant::now();
@@ -401,14 +402,37 @@ fn prepare_models<E>(
         .collect()
 }
 
-/// What the matrix states of builds at a cell.
-fn known_at(matrix: &MatrixSpec, cell: &Cell) -> Vec<Known> {
-    matrix.known.iter().filter(|known| pattern_matches(&known.cells, &cell.id)).cloned().collect()
+/// What is known of builds at a cell: what the matrix states, and that a release refuses a family that it does not serve.
+fn known_at(matrix: &MatrixSpec, cell: &Cell, builds: [&BuildSpec; 2]) -> Vec<Known> {
+    let stated = matrix.known.iter().filter(|known| pattern_matches(&known.cells, &cell.id)).cloned();
+    let [candidate, baseline] = builds;
+    let different = [candidate].into_iter().chain((candidate.name != baseline.name).then_some(baseline));
+    stated.chain(different.filter_map(|build| refusal_of(build, matrix, &cell.model))).collect()
+}
+
+/// That a build refuses a model, where its crates are released ones of a dialect that does not serve the family. Of a
+/// revision nobody knows: it may serve more.
+fn refusal_of(build: &BuildSpec, matrix: &MatrixSpec, model: &str) -> Option<Known> {
+    let released = build.git.is_none() && build.crates.values().all(|source| source.folder.is_none());
+    let ModelSource::Synthetic(spec) = &matrix.models.iter().find(|m| m.name == model)?.source else {
+        return None;
+    };
+    let family = spec.architecture.name();
+    (released && model::family::is_refused_by(family, &build.dialect)).then(|| Known {
+        build: build.name.clone(),
+        cells: format!("{model}/*"),
+        codes: vec!["refused".to_owned()],
+        why: format!("the released library of `{}` serves no {family}", build.dialect),
+        weight: KnownWeight::Limit,
+        up_to: None,
+    })
 }
 
 /// What every cell of a run is run with.
 struct Course<'g> {
     matrix: &'g MatrixSpec,
+    /// What the candidate and the baseline are made of.
+    builds: [&'g BuildSpec; 2],
     engines: &'g Engines,
     models: &'g BTreeMap<String, ModelDir>,
     options: &'g ObserveOptions,
@@ -452,7 +476,7 @@ impl Course<'_> {
                 source: Box::new(source),
             })?;
             seen.claimed_mlx_versions = engines.claimed_mlx.clone();
-            seen.known = known_at(matrix, cell);
+            seen.known = known_at(matrix, cell, self.builds);
             let judgement = judge::judge_cell(cell, &seen, &matrix.thresholds);
             return Ok(CellRun::Ran { seen: Box::new(seen), judgement: Box::new(judgement) });
         }
@@ -495,7 +519,7 @@ impl Course<'_> {
             baseline: Some(baseline),
             reference: Some(reference),
             cache_bytes_per_token: cell.stretch().and_then(|_| model::cache_bytes_per_token(&model.path)),
-            known: known_at(matrix, cell),
+            known: known_at(matrix, cell, self.builds),
             ..CellObservations::default()
         };
         self.score_again(cell, &mut seen, model, &mut held.reference).map_err(failed)?;
@@ -638,4 +662,30 @@ fn phase<T, E: Error>(
     let done = work()?;
     sink.emit(Event::PhaseFinished { phase: name.to_owned(), took: begun.elapsed() });
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{find_build, load_builds, load_matrix};
+
+    #[test]
+    fn a_release_is_known_to_refuse_what_its_dialect_does_not_serve_and_a_revision_is_not() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let builds = load_builds(root).unwrap();
+        let matrix = load_matrix(root, "families", &builds).unwrap();
+        for (build, model, refused) in [
+            ("published", "mistral", true),
+            ("patched", "qwen3-5", true),
+            ("patched", "qwen3-5-moe", false),
+            ("mlx-source", "deepseek-v3", true),
+            ("git-4e53c5e", "mistral", false),
+            ("eredu", "mistral", false),
+            ("published", "no such model", false),
+        ] {
+            let known = refusal_of(find_build(&builds, build).unwrap(), &matrix, model);
+            assert_eq!(known.is_some(), refused, "{build} {model}");
+            assert!(known.is_none_or(|known| known.is_about(build) && known.weight == KnownWeight::Limit));
+        }
+    }
 }

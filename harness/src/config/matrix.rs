@@ -49,13 +49,16 @@ const PRECISIONS: &[(&str, Precision)] = &[("source", Precision::Source)];
 const BACKENDS: &[(&str, Backend)] =
     &[("cpu", Backend::Cpu), ("metal", Backend::Metal), ("cuda", Backend::Cuda)];
 const CLOCKS: &[(&str, Clock)] = &[("wall", Clock::Wall), ("cpu", Clock::Cpu)];
-const ARCHITECTURES: &[(&str, Architecture)] = &[
-    ("llama", Architecture::Llama),
-    ("qwen3", Architecture::Qwen3),
-    ("gemma4", Architecture::Gemma4),
-    ("nemotron_h", Architecture::NemotronH),
-    ("qwen3_5_moe", Architecture::Qwen35Moe),
-];
+/// An architecture is asked for by its `model_type`.
+const ARCHITECTURES: [(&str, Architecture); Architecture::ALL.len()] = {
+    let mut words = [("", Architecture::Llama); Architecture::ALL.len()];
+    let mut i = 0;
+    while i < words.len() {
+        words[i] = (Architecture::ALL[i].name(), Architecture::ALL[i]);
+        i += 1;
+    }
+    words
+};
 const HEADS: &[(&str, Head)] = &[("own", Head::Own), ("tied", Head::Tied)];
 const MODE_KEYS: &[(&str, ModeKey)] = &[("stated", ModeKey::Stated), ("omitted", ModeKey::Omitted)];
 /// What MLX's affine kernels take.
@@ -327,7 +330,7 @@ fn model(kind: ModelKind, table: &Table<'_, '_>, names: &mut BTreeMap<String, us
 }
 
 fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
-    let architecture = table.required_word("architecture", ARCHITECTURES);
+    let architecture = table.required_word("architecture", &ARCHITECTURES);
     let seed = table.required::<u64>("seed");
     let layers = at_least_one(table, "layers");
     let hidden = at_least_one(table, "hidden");

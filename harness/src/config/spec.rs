@@ -223,17 +223,67 @@ pub enum Architecture {
     /// `model_type = "qwen3_5_moe"`: linear attention in every other layer, experts in all.
     #[serde(rename = "qwen3-5-moe")]
     Qwen35Moe,
+    /// `model_type = "mistral"`: llama under another name.
+    Mistral,
+    /// `model_type = "qwen2"`: queries, keys and values have biases.
+    Qwen2,
+    /// `model_type = "qwen3_moe"`: experts in every layer.
+    Qwen3Moe,
+    /// `model_type = "lfm2"`: gated short convolutions in every other layer.
+    Lfm2,
+    /// `model_type = "lfm2_moe"`: the same, with experts behind the first layer.
+    Lfm2Moe,
+    /// `model_type = "qwen3_5"`: linear attention in every other layer, a plain MLP in all.
+    #[serde(rename = "qwen3-5")]
+    Qwen35,
+    /// `model_type = "qwen3_next"`: as Qwen3.5 MoE, with other names and fused projections.
+    Qwen3Next,
+    /// `model_type = "gpt_oss"`: sinks, windows in every other layer, experts of four bits.
+    GptOss,
+    /// `model_type = "deepseek_v3"`: attention over a latent, experts in groups behind the first layer.
+    DeepseekV3,
+    /// `model_type = "kimi_linear"`: linear attention and attention over a latent by turns, without positions.
+    KimiLinear,
 }
 
 impl Architecture {
+    /// Every one.
+    pub const ALL: [Self; 15] = [
+        Self::Llama,
+        Self::Qwen3,
+        Self::Gemma4,
+        Self::NemotronH,
+        Self::Qwen35Moe,
+        Self::Mistral,
+        Self::Qwen2,
+        Self::Qwen3Moe,
+        Self::Lfm2,
+        Self::Lfm2Moe,
+        Self::Qwen35,
+        Self::Qwen3Next,
+        Self::GptOss,
+        Self::DeepseekV3,
+        Self::KimiLinear,
+    ];
+
     /// Its `model_type`.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Llama => "llama",
             Self::Qwen3 => "qwen3",
             Self::Gemma4 => "gemma4",
             Self::NemotronH => "nemotron_h",
             Self::Qwen35Moe => "qwen3_5_moe",
+            Self::Mistral => "mistral",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3Moe => "qwen3_moe",
+            Self::Lfm2 => "lfm2",
+            Self::Lfm2Moe => "lfm2_moe",
+            Self::Qwen35 => "qwen3_5",
+            Self::Qwen3Next => "qwen3_next",
+            Self::GptOss => "gpt_oss",
+            Self::DeepseekV3 => "deepseek_v3",
+            Self::KimiLinear => "kimi_linear",
         }
     }
 }

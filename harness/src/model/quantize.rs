@@ -127,7 +127,8 @@ impl View for &StoredTensor {
     fn dtype(&self) -> Dtype {
         match self.part {
             Some((Part::Words, _)) => Dtype::U32,
-            _ => Dtype::F32,
+            Some((Part::Scales | Part::Biases, _)) => Dtype::F32,
+            None => self.of.dtype(),
         }
     }
 
@@ -146,7 +147,10 @@ impl View for &StoredTensor {
     }
 
     fn data_len(&self) -> usize {
-        self.shape.iter().product::<usize>() * 4
+        match self.part {
+            Some(_) => self.shape.iter().product::<usize>() * 4,
+            None => self.of.data_len(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
 pub struct Coverage {
     /// Families of cells that showed the candidate to be right or wrong, each with their number.
     pub covered: BTreeMap<String, usize>,
-    /// Families of cells that ended at a limit that the matrix states, and of no others.
+    /// Families of cells that ended at a known limit, and of no others.
     pub limited: BTreeSet<String>,
     /// The candidate's dialect, when a process of it said so.
     pub dialect: Option<String>,

@@ -455,7 +455,7 @@ fn status(
     if let Some(limit) =
         judgement.findings.iter().find(|f| f.subject == Subject::Candidate && known::is_limit(f))
     {
-        return (CellStatus::Pass, format!("the limit that the matrix states: {}", limit.message), None);
+        return (CellStatus::Pass, format!("a known limit: {}", limit.message), None);
     }
     let unable = match &judgement.reference {
         ReferenceState::Usable => return by_reference(judgement),
