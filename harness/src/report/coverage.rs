@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::CellReport;
 use crate::{
+    judge::CellObservations,
     model::family::{family_name, served_by},
     verdict::CellStatus,
 };
@@ -33,14 +34,12 @@ impl Coverage {
     pub(super) fn of(cells: &[CellReport]) -> Self {
         let mut coverage = Self::default();
         for cell in cells {
-            let Some(candidate) = cell.observations.as_ref().and_then(|seen| seen.candidate.as_ref()) else {
-                continue;
-            };
+            let Some(seen) = &cell.observations else { continue };
+            let Some(candidate) = &seen.candidate else { continue };
             if let Some(hello) = &candidate.hello {
                 coverage.dialect.get_or_insert_with(|| hello.dialect.clone());
             }
-            let Some(model_type) = &candidate.model_type else { continue };
-            let family = family_name(model_type).to_owned();
+            let Some(family) = family_of(seen) else { continue };
             match (cell.status, cell.basis) {
                 (CellStatus::Pass, Some(_)) | (CellStatus::Fail, _) => {
                     *coverage.covered.entry(family).or_insert(0) += 1;
@@ -88,9 +87,18 @@ impl Coverage {
     }
 }
 
+/// The family of a cell's model. A candidate that could not load it does not say; the others do.
+fn family_of(seen: &CellObservations) -> Option<String> {
+    let model_type = [&seen.candidate, &seen.reference, &seen.baseline]
+        .into_iter()
+        .find_map(|observation| observation.as_ref()?.model_type.as_deref())?;
+    Some(family_name(model_type).to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::toy::{self, Fault};
 
     fn coverage(covered: &[&str], dialect: &str) -> Coverage {
         let covered: BTreeMap<String, usize> = covered.iter().map(|name| ((*name).to_owned(), 1)).collect();
@@ -99,6 +107,22 @@ mod tests {
             .filter(|name| !covered.contains_key(name))
             .collect();
         Coverage { covered, limited: BTreeSet::new(), dialect: Some(dialect.to_owned()), not_run }
+    }
+
+    #[test]
+    fn a_candidate_that_cannot_load_a_model_was_run_with_its_family() {
+        let cell = toy::logits_cell("model");
+        let mut seen = toy::seen(&cell, Some(Fault::None), Some(Fault::None), Some(Fault::None));
+        for (observation, model_type) in [
+            (&mut seen.candidate, None),
+            (&mut seen.baseline, None),
+            (&mut seen.reference, Some("gemma4_text".to_owned())),
+        ] {
+            observation.as_mut().unwrap().model_type = model_type;
+        }
+        assert_eq!(family_of(&seen).as_deref(), Some("gemma4"));
+        seen.reference.as_mut().unwrap().model_type = None;
+        assert_eq!(family_of(&seen), None);
     }
 
     #[test]
