@@ -459,9 +459,9 @@ pub(super) fn patch_files(folder: &Path) -> Result<Vec<PatchFile>, BuildError> {
         by_number(&names).map_err(|source| BuildError::PatchOrder { folder: folder.to_owned(), source })?;
     let patch = |name: String| {
         let path = folder.join(&name);
-        let sha256 =
-            archive::file_sha256(&path).map_err(|source| BuildError::Read { path: path.clone(), source })?;
-        Ok(PatchFile { name, sha256, path })
+        let content = file::bytes(&path, Most::Patch)
+            .map_err(|source| BuildError::Read { path: path.clone(), source })?;
+        Ok(PatchFile { name, sha256: sha256_hex(&content), path })
     };
     ordered.into_iter().map(patch).collect()
 }

@@ -37,6 +37,14 @@ pub enum ConfigError {
         /// What contradicts.
         why: String,
     },
+    /// Matrices that include each other.
+    #[error("matrix `{name}` includes itself: {chain}")]
+    Circle {
+        /// The matrix that comes up twice.
+        name: String,
+        /// Who includes whom, the outermost first.
+        chain: String,
+    },
     /// A fork whose folder has a name that refs and files cannot be named after.
     #[error("fork `{0}` has a name that git accepts in no branch")]
     Name(String),
@@ -60,6 +68,7 @@ impl ConfigError {
             Self::Composition { .. } => {
                 Some("make what both files declare equal, or give it another name in one of them".to_owned())
             }
+            Self::Circle { .. } => Some("take one of these out of the `include` before it".to_owned()),
             Self::Unreadable { source, .. } => crate::tools::disk::hint(source),
             Self::Name(name) => Some(format!(
                 "rename the folder `patches/{name}`: letters, digits, `-`, `_` and single dots, a letter or digit first"

@@ -36,6 +36,16 @@ pub fn load_builds(root: &Path) -> Result<Vec<BuildSpec>, ConfigError> {
 /// # Errors
 /// When there is no such matrix, the file cannot be read, or it holds mistakes.
 pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Result<MatrixSpec, ConfigError> {
+    load_part(root, name_or_path, builds, &[])
+}
+
+/// Loads a matrix that those of `above` include, the outermost first.
+fn load_part(
+    root: &Path,
+    name_or_path: &str,
+    builds: &[BuildSpec],
+    above: &[(String, PathBuf)],
+) -> Result<MatrixSpec, ConfigError> {
     let path = matrix_path(root, name_or_path);
     let (name, path) = if is_path(name_or_path) {
         let stem = path.file_stem().map_or_else(|| name_or_path.into(), |stem| stem.to_string_lossy());
@@ -51,13 +61,22 @@ pub fn load_matrix(root: &Path, name_or_path: &str, builds: &[BuildSpec]) -> Res
     let names: Vec<&str> = builds.iter().map(|build| build.name.as_str()).collect();
     let mut spec =
         read(root, &path, format!("matrix `{name}`"), |file, text| parse_matrix(&name, file, text, &names))?;
+    let file = path.canonicalize().unwrap_or(path);
+    let mut chain = above.to_vec();
+    chain.push((name.clone(), file.clone()));
+    if above.iter().any(|(_, other)| *other == file) {
+        let chain = chain.into_iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        return Err(ConfigError::Circle { name, chain });
+    }
     for part in std::mem::take(&mut spec.include) {
-        if part == name {
-            return Err(ConfigError::Composition { name, why: "it includes itself".to_owned() });
-        }
-        let part_spec = load_matrix(root, &part, builds)?;
+        let mut part_spec = load_part(root, &part, builds, &chain)?;
+        let nested = std::mem::take(&mut part_spec.include);
         take_in(&mut spec, part_spec).map_err(|why| ConfigError::Composition { name: name.clone(), why })?;
-        spec.include.push(part);
+        for part in std::iter::once(part).chain(nested) {
+            if !spec.include.contains(&part) {
+                spec.include.push(part);
+            }
+        }
     }
     Ok(spec)
 }
@@ -206,6 +225,25 @@ mod tests {
         let mut other = load("smoke");
         other.models[0].source = other.models[2].source.clone();
         assert!(take_in(&mut load("smoke"), other).unwrap_err().contains("`qwen3`"));
+    }
+
+    #[test]
+    fn matrices_that_include_each_other_are_told_as_a_chain() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(MATRICES);
+        std::fs::create_dir_all(&folder).unwrap();
+        let smoke = std::fs::read_to_string(repository().join("matrices/smoke.toml")).unwrap();
+        for (name, includes) in [("a", "b"), ("b", "c"), ("c", "b"), ("itself", "itself")] {
+            std::fs::write(
+                folder.join(format!("{name}.toml")),
+                format!("include = [\"{includes}\"]\n{smoke}"),
+            )
+            .unwrap();
+        }
+        let builds = load_builds(&repository()).unwrap();
+        let told = |name: &str| load_matrix(root.path(), name, &builds).unwrap_err().to_string();
+        assert_eq!(told("a"), "matrix `b` includes itself: `a`, `b`, `c`, `b`");
+        assert_eq!(told("itself"), "matrix `itself` includes itself: `itself`, `itself`");
     }
 
     #[test]

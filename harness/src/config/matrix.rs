@@ -34,6 +34,7 @@ use crate::{
         passkey,
         throughput::{Clock, Pace, ThroughputSpec},
     },
+    model::synthetic,
 };
 
 /// The independent implementations that a matrix may name.
@@ -321,7 +322,7 @@ fn texts(names: &[Spanned<String>]) -> Vec<&str> {
 fn model(kind: ModelKind, table: &Table<'_, '_>, names: &mut BTreeMap<String, usize>) -> Option<ModelSpec> {
     let name = unique_name(table, "models", names);
     let source = match kind {
-        ModelKind::Synthetic => synthetic(table).map(ModelSource::Synthetic),
+        ModelKind::Synthetic => synthetic_spec(table).map(ModelSource::Synthetic),
         ModelKind::Package => {
             filled(table, "package").map(|package| ModelSource::Package { package: package.into_inner() })
         }
@@ -329,7 +330,7 @@ fn model(kind: ModelKind, table: &Table<'_, '_>, names: &mut BTreeMap<String, us
     Some(ModelSpec { name: name?.into_inner(), source: source? })
 }
 
-fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
+fn synthetic_spec(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
     let architecture = table.required_word("architecture", &ARCHITECTURES);
     let seed = table.required::<u64>("seed");
     let layers = at_least_one(table, "layers");
@@ -355,9 +356,11 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
         false => Some(None),
     };
     let quantization = quantization(table);
+    let mut clear = true;
     if let (Some(heads), Some(kv_heads)) = (&heads, &kv_heads)
         && heads.get_ref() % kv_heads.get_ref() != 0
     {
+        clear = false;
         table.problem(
             kv_heads.span(),
             format!(
@@ -370,9 +373,10 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
     if let Some(head_dim) = &head_dim
         && head_dim.get_ref() % 2 != 0
     {
+        clear = false;
         table.problem(head_dim.span(), "`head-dim` must be even: rotary embeddings turn pairs");
     }
-    Some(SyntheticSpec {
+    let spec = SyntheticSpec {
         architecture: architecture?.into_inner(),
         seed: seed?.into_inner(),
         layers: layers?.into_inner(),
@@ -389,7 +393,11 @@ fn synthetic(table: &Table<'_, '_>) -> Option<SyntheticSpec> {
         head: head?,
         window: window?,
         quantization: quantization?,
-    })
+    };
+    if clear && let Some(problem) = synthetic::impossible(&spec) {
+        table.problem(table.span(), format!("this model cannot be made: {problem}"));
+    }
+    Some(spec)
 }
 
 /// `bits`, `group-size` and `mode-key`, all or none of them.
@@ -1090,6 +1098,31 @@ relative-l2 = 2e-3
         ] {
             let problems = parse(&with(&format!("kind = \"throughput\"\n{line}"))).unwrap_err().to_string();
             assert!(problems.contains(message), "{line}: {problems}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_made_is_told_with_its_place_before_anything_is_built() {
+        for (key, value, reason) in [
+            (
+                "architecture = \"qwen3\"",
+                "architecture = \"nemotron_h\"",
+                "7:1: this model cannot be made: layers is",
+            ),
+            ("architecture = \"qwen3\"", "architecture = \"gpt_oss\"", "7:1: this model cannot be made: "),
+            (
+                "weight-std",
+                "window = 8\nweight-std",
+                "7:1: this model cannot be made: qwen3 has no sliding window",
+            ),
+            (
+                "weight-std",
+                "shards = 1000000\nweight-std",
+                "7:1: this model cannot be made: shards is 1000000",
+            ),
+        ] {
+            let told = problems(&[(key, value)]);
+            assert!(told.contains(reason), "{value}: {told}");
         }
     }
 

@@ -474,7 +474,7 @@ mod tests {
         spec.kv_heads = 3;
         let error =
             prepare(&model, inputs(root.path(), None, Check::Sizes), &crate::event::Silent).unwrap_err();
-        assert!(error.to_string().contains("model `tiny` cannot be made: kv_heads 3"), "{error}");
+        assert!(error.to_string().contains("model `tiny` cannot be made: kv-heads 3"), "{error}");
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
     }
 }

@@ -147,19 +147,19 @@ pub fn impossible(spec: &SyntheticSpec) -> Option<String> {
         ("hidden", spec.hidden),
         ("intermediate", spec.intermediate),
         ("heads", spec.heads),
-        ("kv_heads", spec.kv_heads),
-        ("head_dim", spec.head_dim),
+        ("kv-heads", spec.kv_heads),
+        ("head-dim", spec.head_dim),
         ("vocab", spec.vocab),
-        ("max_positions", spec.max_positions),
+        ("max-positions", spec.max_positions),
     ];
     if let Some((name, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > i32::MAX as usize) {
         return Some(format!("{name} is {size}, and must be between 1 and {}", i32::MAX));
     }
     if !spec.heads.is_multiple_of(spec.kv_heads) {
-        return Some(format!("kv_heads {} does not divide heads {}", spec.kv_heads, spec.heads));
+        return Some(format!("kv-heads {} does not divide heads {}", spec.kv_heads, spec.heads));
     }
     if !spec.head_dim.is_multiple_of(2) {
-        return Some(format!("head_dim {} is odd, and RoPE turns pairs", spec.head_dim));
+        return Some(format!("head-dim {} is odd, and RoPE turns pairs", spec.head_dim));
     }
     if spec.vocab < 3 || spec.vocab > SYLLABLES * SYLLABLES * SYLLABLES {
         return Some(format!(
@@ -169,10 +169,10 @@ pub fn impossible(spec: &SyntheticSpec) -> Option<String> {
         ));
     }
     if !(spec.rope_theta.is_finite() && spec.rope_theta > 1.0) {
-        return Some(format!("rope_theta is {}, and must be a finite number above 1", spec.rope_theta));
+        return Some(format!("rope-theta is {}, and must be a finite number above 1", spec.rope_theta));
     }
     if !(spec.weight_std.is_finite() && spec.weight_std > 0.0) {
-        return Some(format!("weight_std is {}, and must be a finite number above 0", spec.weight_std));
+        return Some(format!("weight-std is {}, and must be a finite number above 0", spec.weight_std));
     }
     let rows = [spec.hidden, spec.intermediate, spec.heads.saturating_mul(spec.head_dim)];
     if let Some(how) = &spec.quantization
@@ -183,12 +183,18 @@ pub fn impossible(spec: &SyntheticSpec) -> Option<String> {
             how.group_size
         ));
     }
-    layout::impossible(spec).or_else(|| {
-        layout::weight_count(spec)
-            .filter(|count| *count <= MAX_WEIGHTS)
-            .is_none()
-            .then(|| format!("it would have more than {MAX_WEIGHTS} weights"))
-    })
+    layout::impossible(spec)
+        .or_else(|| {
+            layout::weight_count(spec)
+                .filter(|count| *count <= MAX_WEIGHTS)
+                .is_none()
+                .then(|| format!("it would have more than {MAX_WEIGHTS} weights"))
+        })
+        .or_else(|| {
+            let most = if spec.shards > 1 { layout::tensors(spec).len() } else { 1 };
+            (spec.shards > most)
+                .then(|| format!("shards is {}, and there are {most} tensors to lie in them", spec.shards))
+        })
 }
 
 /// Every tensor of the checkpoint, in the order of the layers. The spec must not be [`impossible`].
@@ -456,12 +462,16 @@ mod tests {
         let spec = tiny(Architecture::Llama);
         let groups_of_32 = Quantization { bits: 4, group_size: 32, mode_key: ModeKey::Stated };
         let cases = [
-            (SyntheticSpec { kv_heads: 3, ..spec.clone() }, "kv_heads 3 does not divide heads 4"),
-            (SyntheticSpec { head_dim: 7, ..spec.clone() }, "head_dim 7 is odd"),
+            (SyntheticSpec { kv_heads: 3, ..spec.clone() }, "kv-heads 3 does not divide heads 4"),
+            (SyntheticSpec { head_dim: 7, ..spec.clone() }, "head-dim 7 is odd"),
             (SyntheticSpec { layers: 0, ..spec.clone() }, "layers is 0"),
             (SyntheticSpec { vocab: 2, ..spec.clone() }, "vocab is 2"),
-            (SyntheticSpec { rope_theta: f64::NAN, ..spec.clone() }, "rope_theta is NaN"),
-            (SyntheticSpec { weight_std: 0.0, ..spec.clone() }, "weight_std is 0"),
+            (
+                SyntheticSpec { shards: 1_000_000_000, ..spec.clone() },
+                "shards is 1000000000, and there are 21 tensors",
+            ),
+            (SyntheticSpec { rope_theta: f64::NAN, ..spec.clone() }, "rope-theta is NaN"),
+            (SyntheticSpec { weight_std: 0.0, ..spec.clone() }, "weight-std is 0"),
             (
                 SyntheticSpec { quantization: Some(groups_of_32), ..spec.clone() },
                 "groups of 32 do not divide",

@@ -1,6 +1,7 @@
 //! `build`: makes what a `[[build]]` describes, and says what it is made of and where it lies.
 
 use std::{
+    collections::VecDeque,
     env::consts::OS,
     fmt::Write,
     path::{Path, PathBuf},
@@ -136,15 +137,49 @@ fn planned_bundle<'b>(
         }
     }
     let builds: Vec<&BuildSpec> = std::iter::once(spec).chain(others.iter().copied()).collect();
-    let pieces = args.piece_size.map(|_| PathBuf::from(format!("{}.pieces", folder.display())));
+    let pieces = args.piece_size.map(|_| pieces_folder(folder));
     let (runners, pieces_folder) = (&args.runner, pieces.as_deref());
     bundle::check(&BundlePlan { layout, builds: &builds, runners, folder, pieces: pieces_folder })?;
     let mut named = known.to_vec();
     named.extend(runners.iter().map(|(name, _)| bundle::unasked_runner(name)));
-    let matrices =
-        args.matrix.iter().map(|name| Ok((load_matrix(root, name, &named)?, matrix_path(root, name))));
-    let matrices = matrices.collect::<Result<Vec<_>, Failure>>()?;
+    let matrices = carried_matrices(root, &args.matrix, &named)?;
     Ok(Some(PlannedBundle { folder, pieces, others, matrices }))
+}
+
+/// The folder of a bundle's pieces: beside the bundle, whether or not its name was given with a slash at the end.
+fn pieces_folder(bundle: &Path) -> PathBuf {
+    let mut name = bundle.components().collect::<PathBuf>().into_os_string();
+    name.push(".pieces");
+    name.into()
+}
+
+/// The named matrices and those that they include, each once; in a bundle they lie in one folder.
+fn carried_matrices(
+    root: &Path,
+    names: &[String],
+    builds: &[BuildSpec],
+) -> Result<Vec<(MatrixSpec, PathBuf)>, Failure> {
+    let mut matrices: Vec<(MatrixSpec, PathBuf)> = Vec::new();
+    let mut wanted: VecDeque<String> = names.iter().cloned().collect();
+    while let Some(name) = wanted.pop_front() {
+        let path = matrix_path(root, &name);
+        if matrices.iter().any(|(_, known)| *known == path) {
+            continue;
+        }
+        if let Some((_, other)) = matrices.iter().find(|(_, known)| known.file_name() == path.file_name()) {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("cannot carry matrix `{}` and `{}` in one bundle", other.display(), path.display()),
+                Some(
+                    "their files have one name, and a bundle keeps all in one folder: rename one".to_owned(),
+                ),
+            ));
+        }
+        let spec = load_matrix(root, &name, builds)?;
+        wanted.extend(spec.include.iter().cloned());
+        matrices.push((spec, path));
+    }
+    Ok(matrices)
 }
 
 fn bundle_up(
@@ -347,6 +382,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pieces_lie_beside_their_bundle() {
+        for name in ["out", "out/", "out//", "./out"] {
+            let folder = pieces_folder(Path::new(name));
+            assert_eq!(folder.components().next_back().unwrap().as_os_str(), "out.pieces", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_carries_what_its_matrices_include() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let builds = load_builds(&root).unwrap();
+        let carried = carried_matrices(&root, &["nightly".to_owned(), "smoke".to_owned()], &builds).unwrap();
+        let mut names: Vec<_> = carried.iter().map(|(spec, _)| spec.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["families", "long-context", "nightly", "smoke", "tasks"]);
+
+        let other = tempfile::tempdir().unwrap();
+        let copy = other.path().join("smoke.toml");
+        std::fs::copy(root.join("matrices/smoke.toml"), &copy).unwrap();
+        let both = ["smoke".to_owned(), copy.to_string_lossy().into_owned()];
+        let refused = carried_matrices(&root, &both, &builds).map(|_| ()).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+    }
 
     fn clean(twins: &[&str]) -> CleanBuild {
         let inputs = json!({
