@@ -269,6 +269,18 @@ fn everything_said_of_a_bundle_is_looked_at_before_anything_is_made() {
 
 #[cfg(not(target_os = "macos"))]
 #[test]
+#[cfg(target_os = "linux")]
+fn a_gate_without_a_cell_that_runs_here_builds_nothing() {
+    let output = soon(&repository(), "gate --filter */metal");
+    assert_eq!(output.status.code(), Some(4));
+    let told = text(&output.stderr);
+    assert!(
+        told.starts_with("error: no chosen cell of matrix `smoke` runs on this machine, which has cpu"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_backend_that_this_system_has_no_library_for_is_refused() {
     let output = xtask(&repository(), "build --build published --backend metal");
     let told = text(&output.stderr);

@@ -47,6 +47,18 @@ pub(crate) fn run(
     if args.plan {
         return print_plan(&matrix, &plan, args.format);
     }
+    if plan.runnable().next().is_none() {
+        let names: Vec<String> = backends.iter().map(ToString::to_string).collect();
+        return Err(Failure::new(
+            Exit::Inconclusive,
+            format!(
+                "no chosen cell of matrix `{}` runs on this machine, which has {}",
+                matrix.name,
+                names.join(", ")
+            ),
+            Some("the same command with `--plan` says why each cell is left out".to_owned()),
+        ));
+    }
     let layout = Layout { mirrors: args.mirror_root, ..Layout::of_repository(root) };
     let reports = args.report_dir.unwrap_or_else(|| root.join("reports"));
     let outcome = gate::run(
