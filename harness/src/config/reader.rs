@@ -42,6 +42,9 @@ impl fmt::Display for Problems {
 
 impl Error for Problems {}
 
+/// So many problems of a file are told one by one, and one more with the number of those after it.
+const MOST_TOLD: usize = 100;
+
 /// The keys that a table may have.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {
@@ -115,10 +118,17 @@ impl<'i> Document<'i> {
         if found.is_empty() {
             return Ok(value.expect("a value is only missing where a problem was noted"));
         }
+        let more = found.len().saturating_sub(MOST_TOLD);
         let list = found
             .into_iter()
-            .map(|(offset, message)| {
+            .take(MOST_TOLD + 1)
+            .enumerate()
+            .map(|(index, (offset, message))| {
                 let (line, column) = line_and_column(self.text, offset);
+                let message = match index == MOST_TOLD {
+                    true if more > 1 => format!("{message}; and {} more problems after this one", more - 1),
+                    _ => message,
+                };
                 Problem { line, column, message }
             })
             .collect();
@@ -521,6 +531,24 @@ mod tests {
     fn a_sound_file_gives_its_values() {
         let text = "title = 'é'\nsizes = [1, 0x10, 1_000]\nratio = 2\n[[item]]\nkind = 'round'\nradius = 3\n";
         assert_eq!(read(text).unwrap(), ("é".to_owned(), vec![1, 16, 1000]));
+    }
+
+    #[test]
+    fn a_file_with_very_many_problems_is_told_in_a_hundred_lines() {
+        for (keys, lines, end) in [
+            (100, 100, "key99`"),
+            (101, 101, "key100`"),
+            (102, 101, "; and 1 more problems after this one"),
+            (50_000, 101, "; and 49899 more problems after this one"),
+        ] {
+            let text: String = (0..keys).map(|i| format!("key{i} = 1\n")).collect();
+            let document = Document::parse("m.toml", &text);
+            document.root(ITEM);
+            let problems = document.finish::<()>(None).unwrap_err();
+            assert_eq!(problems.list.len(), lines, "{keys}");
+            let last = &problems.list.last().unwrap().message;
+            assert!(last.contains(end) || last.ends_with(end), "{keys}: {last}");
+        }
     }
 
     #[test]
