@@ -250,6 +250,21 @@ impl ReportError {
     /// What a person can try.
     pub fn hint(&self) -> &'static str {
         match self {
+            Self::Io { path, source, .. }
+                if path.ends_with(OBSERVATIONS_FILE) && source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                "this run has no observations that could be judged: they lie beside its report.json, or run the gate again"
+            }
+            Self::Io { source, .. }
+                if matches!(
+                    source.kind(),
+                    std::io::ErrorKind::InvalidInput
+                        | std::io::ErrorKind::InvalidData
+                        | std::io::ErrorKind::UnexpectedEof
+                ) && file::refusal(source).is_none() =>
+            {
+                "the file is damaged or cut short: take another copy of the run, or run the gate again"
+            }
             Self::Io { source, .. } => file::refusal(source).map_or(
                 "check that the folder exists, is writable and that the disk has room",
                 Refused::hint,
