@@ -14,7 +14,7 @@ mod throughput;
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufReader, BufWriter, Write as _},
+    io::{BufReader, BufWriter, ErrorKind, Write as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
@@ -250,28 +250,24 @@ impl ReportError {
     /// What a person can try.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Io { path, source, .. }
-                if path.ends_with(OBSERVATIONS_FILE) && source.kind() == std::io::ErrorKind::NotFound =>
-            {
-                "this run has no observations that could be judged: they lie beside its report.json, or run the gate again"
+            Self::Io { path, source, .. } => {
+                file::refusal(source).map_or_else(|| io_hint(path, source.kind()), Refused::hint)
             }
-            Self::Io { source, .. }
-                if matches!(
-                    source.kind(),
-                    std::io::ErrorKind::InvalidInput
-                        | std::io::ErrorKind::InvalidData
-                        | std::io::ErrorKind::UnexpectedEof
-                ) && file::refusal(source).is_none() =>
-            {
-                "the file is damaged or cut short: take another copy of the run, or run the gate again"
-            }
-            Self::Io { source, .. } => file::refusal(source).map_or(
-                "check that the folder exists, is writable and that the disk has room",
-                Refused::hint,
-            ),
             Self::Malformed { .. } => "name the report.json of a finished run, or run the gate again",
             Self::Schema { .. } => "use the version of xtask that wrote the report, or run the gate again",
         }
+    }
+}
+
+fn io_hint(path: &Path, kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotFound if path.ends_with(OBSERVATIONS_FILE) => {
+            "this run has no observations that could be judged: they lie beside its report.json, or run the gate again"
+        }
+        ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+            "the file is damaged or cut short: take another copy of the run, or run the gate again"
+        }
+        _ => "check that the folder exists, is writable and that the disk has room",
     }
 }
 

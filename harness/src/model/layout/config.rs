@@ -41,6 +41,11 @@ fn tied(spec: &SyntheticSpec) -> bool {
     spec.head == Head::Tied
 }
 
+/// The kinds of layers that take turns.
+fn by_turns(spec: &SyntheticSpec, kinds: [&'static str; 2]) -> Vec<&'static str> {
+    kinds.into_iter().cycle().take(spec.layers).collect()
+}
+
 fn plain_config(spec: &SyntheticSpec, class: &str, model_type: &str) -> Value {
     json!({
         "architectures": [class],
@@ -67,8 +72,6 @@ fn plain_config(spec: &SyntheticSpec, class: &str, model_type: &str) -> Value {
 }
 
 fn gemma4_config(spec: &SyntheticSpec) -> Value {
-    let kinds: Vec<&str> =
-        (0..spec.layers).map(|layer| ["sliding_attention", "full_attention"][layer % 2]).collect();
     json!({
         "architectures": ["Gemma4ForConditionalGeneration"],
         "model_type": "gemma4",
@@ -93,7 +96,7 @@ fn gemma4_config(spec: &SyntheticSpec) -> Value {
             "max_position_embeddings": spec.max_positions,
             "rms_norm_eps": RMS_NORM_EPS,
             "sliding_window": spec.window,
-            "layer_types": kinds,
+            "layer_types": by_turns(spec, ["sliding_attention", "full_attention"]),
             "rope_parameters": {
                 "full_attention": {
                     "rope_type": "proportional",
@@ -207,8 +210,6 @@ fn qwen3_5_whole(spec: &SyntheticSpec, class: &str, text_type: &str, feed_forwar
 /// What Qwen3-Next and Qwen3.5 call by the same names.
 fn qwen_hybrid(spec: &SyntheticSpec) -> Value {
     let linear = Linear::of(spec);
-    let kinds: Vec<&str> =
-        (0..spec.layers).map(|layer| ["linear_attention", "full_attention"][layer % 2]).collect();
     json!({
         "vocab_size": spec.vocab,
         "hidden_size": spec.hidden,
@@ -222,7 +223,7 @@ fn qwen_hybrid(spec: &SyntheticSpec) -> Value {
         "attention_bias": false,
         "hidden_act": "silu",
         "full_attention_interval": 2,
-        "layer_types": kinds,
+        "layer_types": by_turns(spec, ["linear_attention", "full_attention"]),
         "linear_conv_kernel_dim": CONVOLUTION,
         "linear_key_head_dim": linear.head,
         "linear_value_head_dim": linear.head,
@@ -308,7 +309,6 @@ fn lfm2_moe_config(spec: &SyntheticSpec) -> Value {
 }
 
 fn lfm2_whole(spec: &SyntheticSpec) -> Value {
-    let kinds: Vec<&str> = (0..spec.layers).map(|layer| ["conv", "full_attention"][layer % 2]).collect();
     json!({
         "model_type": spec.architecture.name(),
         "vocab_size": spec.vocab,
@@ -320,7 +320,7 @@ fn lfm2_whole(spec: &SyntheticSpec) -> Value {
         "max_position_embeddings": spec.max_positions,
         "norm_eps": RMS_NORM_EPS,
         "rope_theta": spec.rope_theta,
-        "layer_types": kinds,
+        "layer_types": by_turns(spec, ["conv", "full_attention"]),
         "conv_L_cache": SHORT_CONVOLUTION,
         "conv_bias": false,
         "tie_word_embeddings": tied(spec),
@@ -331,8 +331,6 @@ fn lfm2_whole(spec: &SyntheticSpec) -> Value {
 }
 
 fn gpt_oss_config(spec: &SyntheticSpec) -> Value {
-    let kinds: Vec<&str> =
-        (0..spec.layers).map(|layer| ["sliding_attention", "full_attention"][layer % 2]).collect();
     json!({
         "architectures": ["GptOssForCausalLM"],
         "model_type": "gpt_oss",
@@ -350,7 +348,7 @@ fn gpt_oss_config(spec: &SyntheticSpec) -> Value {
         "rope_theta": spec.rope_theta,
         "rope_scaling": null,
         "sliding_window": spec.window,
-        "layer_types": kinds,
+        "layer_types": by_turns(spec, ["sliding_attention", "full_attention"]),
         "swiglu_limit": 7.0,
         "attention_bias": true,
         "hidden_act": "silu",
