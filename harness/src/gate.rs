@@ -260,12 +260,24 @@ fn why_skipped(
     }
 }
 
+/// Looks whether the packages are known that the matrix takes models from, before minutes are spent on the builds.
+///
+/// # Errors
+/// When a lock has not what is asked for, or cannot be read.
+pub fn check_packages(matrix: &MatrixSpec, layout: &Layout) -> Result<(), ProvisionError> {
+    matrix.models.iter().try_for_each(|model| match &model.source {
+        ModelSource::Package { package } => build::check_package(package, layout),
+        _ => Ok(()),
+    })
+}
+
 /// Provisions, builds, and makes the models.
 fn made_here(
     request: &GateRequest<'_>,
     sink: &dyn EventSink,
 ) -> Result<(Engines, BTreeMap<String, ModelDir>), GateError> {
     let GateRequest { layout, matrix, .. } = request;
+    check_packages(matrix, layout).map_err(|source| GateError::Provision(Box::new(source)))?;
     for (spec, role) in [(request.baseline, "baseline"), (request.candidate, "candidate")] {
         build::check_recipe(spec, layout).map_err(|source| build_error(spec, role, source))?;
     }

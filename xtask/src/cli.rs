@@ -1,6 +1,6 @@
 //! The command line. The only file that names clap.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, fs, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use harness::{
@@ -15,7 +15,8 @@ const EXIT_CODES: &str = "Exit codes:
   2  the command line or a configuration file is wrong
   3  a conflict waits for a person
   4  inconclusive: too noisy, not comparable, or a cell was skipped
-  5  a tool, the network or a disk failed";
+  5  a tool, the network or a disk failed
+  130  interrupted; the same command goes on from what is finished";
 
 /// Keeps pinned forks of MLX and its wrappers rebased, small, and proven before a pin moves.
 #[derive(Debug, Parser)]
@@ -103,7 +104,7 @@ pub(crate) struct GateArgs {
     pub(crate) plan: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) mirror_root: Option<PathBuf>,
     /// Run nothing more after the first cell that fails; the report says what was skipped.
     #[arg(long, conflicts_with = "plan")]
@@ -126,6 +127,16 @@ pub(crate) struct GateArgs {
 fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it is not of the form NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// A folder that is there: a mistyped one would be found out only where a repository is first read.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match fs::metadata(&path) {
+        Ok(it) if it.is_dir() => Ok(path),
+        Ok(_) => Err("it is not a folder".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn python_minor(text: &str) -> Result<String, String> {
@@ -189,7 +200,7 @@ pub(crate) struct BuildArgs {
     pub(crate) upstream_tests: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -459,7 +470,7 @@ pub(crate) struct SyncUpstreamArgs {
     pub(crate) report_dir: Option<PathBuf>,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -483,7 +494,7 @@ pub(crate) struct DropForkArgs {
     pub(crate) unvalidated: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -502,7 +513,7 @@ pub(crate) struct PatchReportArgs {
     pub(crate) onto: String,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) mirror_root: Option<PathBuf>,
     /// Show the whole case of the patch with this number, commit, file name or part of a subject.
     #[arg(long, value_name = "PATCH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
@@ -640,6 +651,7 @@ mod tests {
           3  a conflict waits for a person
           4  inconclusive: too noisy, not comparable, or a cell was skipped
           5  a tool, the network or a disk failed
+          130  interrupted; the same command goes on from what is finished
         ");
     }
 

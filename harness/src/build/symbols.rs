@@ -13,6 +13,9 @@ use serde::Serialize;
 use super::metallib::file::map;
 use crate::tools::file;
 
+/// What archives begin with: those with members inside, and thin ones, which only name files.
+const MAGIC: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
+
 /// A symbol that an archive exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,7 +31,9 @@ pub enum Strength {
 pub struct Exports {
     /// Each symbol with the members that define it, and how.
     pub symbols: BTreeMap<String, Definition>,
-    /// Members that are no objects, such as LLVM bitcode: what they export is not known.
+    /// How many members the archive has.
+    pub members: usize,
+    /// Members that are no sound objects, such as LLVM bitcode or damaged ones: what they export is not, or not all, known.
     pub unread: Vec<String>,
 }
 
@@ -66,7 +71,7 @@ pub enum SymbolsError {
         #[source]
         source: io::Error,
     },
-    /// It is no archive, or a damaged one.
+    /// It is no archive.
     #[error("`{}` is not a static archive", .path.display())]
     NoArchive {
         /// The file.
@@ -75,15 +80,36 @@ pub enum SymbolsError {
         #[source]
         source: object::Error,
     },
+    /// It begins as an archive does and goes on otherwise.
+    #[error("static archive `{}` is damaged", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: object::Error,
+    },
+    /// An archive without members: that nothing in it collides says nothing.
+    #[error("static archive `{}` has no members", .path.display())]
+    NoMembers {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl SymbolsError {
     /// What to try.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Io { .. } => "name an archive such as `libmlx.a`",
+            Self::Io { source, .. } => match file::refusal(source) {
+                Some(refused) => refused.hint(),
+                None => "name an archive such as `libmlx.a`",
+            },
             Self::NoArchive { .. } => {
                 "an archive begins with `!<arch>`; for a shared library there is nothing to check"
+            }
+            Self::Damaged { .. } | Self::NoMembers { .. } => {
+                "was it copied whole, or its build interrupted? make it anew; `ar t FILE` lists what is in it"
             }
         }
     }
@@ -100,7 +126,15 @@ pub fn exports(path: &Path) -> Result<Exports, SymbolsError> {
         return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file is empty")));
     }
     let map = map(&file).map_err(failed)?;
-    exports_of(&map).map_err(|source| SymbolsError::NoArchive { path: path.to_owned(), source })
+    let path = path.to_owned();
+    match exports_of(&map) {
+        Ok(exports) if exports.members == 0 => Err(SymbolsError::NoMembers { path }),
+        Ok(exports) => Ok(exports),
+        Err(source) if MAGIC.iter().any(|magic| map.starts_with(magic)) => {
+            Err(SymbolsError::Damaged { path, source })
+        }
+        Err(source) => Err(SymbolsError::NoArchive { path, source }),
+    }
 }
 
 /// The exported symbols of an archive's bytes.
@@ -112,16 +146,21 @@ pub fn exports_of(bytes: &[u8]) -> Result<Exports, object::Error> {
     let mut exports = Exports::default();
     for member in archive.members() {
         let member = member?;
+        exports.members += 1;
         let name = String::from_utf8_lossy(member.name()).into_owned();
         let Ok(object) = object::File::parse(member.data(bytes)?) else {
             exports.unread.push(name);
             continue;
         };
+        let mut nameless = false;
         for symbol in object.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition()) {
             if matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section) {
                 continue;
             }
-            let Ok(text) = symbol.name() else { continue };
+            let Ok(text) = symbol.name() else {
+                nameless = true;
+                continue;
+            };
             let strength = if symbol.is_weak() { Strength::Weak } else { Strength::Strong };
             let definition = exports
                 .symbols
@@ -129,6 +168,9 @@ pub fn exports_of(bytes: &[u8]) -> Result<Exports, object::Error> {
                 .or_insert_with(|| Definition { strength, members: BTreeSet::new() });
             definition.strength = definition.strength.min(strength);
             definition.members.insert(name.clone());
+        }
+        if nameless {
+            exports.unread.push(name);
         }
     }
     Ok(exports)
@@ -218,7 +260,11 @@ mod tests {
         assert!(error.to_string().contains("empty.a"), "{error}");
         let error = exports(&write("text.a", b"int main(void);\n")).unwrap_err();
         assert!(matches!(error, SymbolsError::NoArchive { .. }), "{error}");
-        assert!(exports(&write("none.a", b"!<arch>\n")).unwrap().symbols.is_empty());
+        let error = exports(&write("none.a", b"!<arch>\n")).unwrap_err();
+        assert!(
+            matches!(error, SymbolsError::NoMembers { .. }),
+            "that nothing collides would say nothing: {error}"
+        );
         let mut foreign = b"!<arch>\n".to_vec();
         foreign
             .extend(format!("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", "notes.txt/", 0, 0, 0, 644, 6).bytes());
@@ -229,5 +275,9 @@ mod tests {
             // Any answer will do, as long as there is one.
             let _ = exports_of(&whole[..length]);
         }
+        let cut = write("half.a", &whole[..whole.len() / 2]);
+        let error = exports(&cut).unwrap_err();
+        assert!(matches!(error, SymbolsError::Damaged { .. }), "{error}");
+        assert!(error.hint().contains("copied whole"), "{error}");
     }
 }

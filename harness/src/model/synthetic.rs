@@ -479,9 +479,9 @@ mod tests {
             (SyntheticSpec { window: Some(8), ..spec.clone() }, "llama has no sliding window here"),
             (tiny(Architecture::Gemma4), "gemma4 needs a sliding window"),
             (tiny(Architecture::NemotronH), "layers is 2, and must be a multiple of 4"),
-            (tiny(Architecture::Qwen2), "heads times head_dim must be hidden in qwen2"),
+            (tiny(Architecture::Qwen2), "heads times head-dim must be hidden in qwen2"),
             (tiny(Architecture::Lfm2), "the head of lfm2 must be tied"),
-            (tiny(Architecture::DeepseekV3), "deepseek_v3 has as many kv_heads as heads"),
+            (tiny(Architecture::DeepseekV3), "deepseek_v3 has as many kv-heads as heads"),
             (tiny(Architecture::GptOss), "gpt_oss needs a sliding window"),
             (SyntheticSpec { window: Some(8), ..tiny(Architecture::GptOss) }, "groups of 32 do not divide"),
             (

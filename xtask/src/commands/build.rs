@@ -19,7 +19,10 @@ use harness::{
         spec::{BuildSpec, MatrixSpec},
     },
     event::{Event, EventSink},
-    gate::bundle::{self, BundleError, BundlePlan, BundleRequest},
+    gate::{
+        bundle::{self, BundleError, BundlePlan, BundleRequest},
+        check_packages,
+    },
     matrix::{Backend, backends_of},
 };
 use serde::Serialize;
@@ -41,6 +44,10 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     build::check_recipe(spec, &layout)?;
     let bundle = planned_bundle(root, &args.bundle, &builds, spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
+    // A program that is no runner is told before the builds, not after them.
+    let given = args.bundle.runner.iter();
+    let given = given.map(|(name, program)| bundle::given_runner(name, Path::new(program), &toolbox));
+    let given = given.collect::<Result<Vec<_>, _>>()?;
     let (artifact, mut made) = if args.clean {
         let clean = build::build_clean(spec, &layout, &toolbox, events)?;
         let made = BuildDocument::new(&clean.artifact, Some(&clean));
@@ -66,9 +73,7 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
         for spec in &planned.others {
             carried.push(((*spec).clone(), build::build(spec, &layout, &toolbox, events)?));
         }
-        for (name, program) in &args.bundle.runner {
-            carried.push(bundle::given_runner(name, Path::new(program), &toolbox)?);
-        }
+        carried.extend(given);
         bundle_up(&planned, &args.bundle, builds.clone(), &carried, &layout, &toolbox, events)?;
     }
     match args.format {
@@ -143,6 +148,7 @@ fn planned_bundle<'b>(
     let mut named = known.to_vec();
     named.extend(runners.iter().map(|(name, _)| bundle::unasked_runner(name)));
     let matrices = carried_matrices(root, &args.matrix, &named)?;
+    matrices.iter().try_for_each(|(matrix, _)| check_packages(matrix, layout))?;
     Ok(Some(PlannedBundle { folder, pieces, others, matrices }))
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn run(root: &Path, build: &str, events: &dyn EventSink) -> Result<Ex
     let builds = load_builds(root)?;
     let spec = find_build(&builds, build)?;
     let layout = Layout::of_repository(root);
+    build::check_recipe(spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;
     build::check_runner(spec, &layout, &toolbox, events)?;
     Ok(Exit::Pass)

@@ -44,6 +44,10 @@ pub(crate) fn run(
         find_build(&builds, args.candidate.as_deref().unwrap_or(&matrix.candidate))?.name.clone();
     matrix.baseline = find_build(&builds, args.baseline.as_deref().unwrap_or(&matrix.baseline))?.name.clone();
     let plan = expand_cells(&matrix, &backends).select(&Filter::new(args.filter))?;
+    let layout = Layout { mirrors: args.mirror_root, ..Layout::of_repository(root) };
+    if bundle.is_none() {
+        gate::check_packages(&matrix, &layout)?;
+    }
     if args.plan {
         return print_plan(&matrix, &plan, args.format);
     }
@@ -59,7 +63,6 @@ pub(crate) fn run(
             Some("the same command with `--plan` says why each cell is left out".to_owned()),
         ));
     }
-    let layout = Layout { mirrors: args.mirror_root, ..Layout::of_repository(root) };
     let reports = args.report_dir.unwrap_or_else(|| root.join("reports"));
     let outcome = gate::run(
         &GateRequest {

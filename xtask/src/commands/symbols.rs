@@ -77,7 +77,7 @@ impl Symbols<'_> {
             line(format!("weak      {} more, which the linker folds", weak.len() - SHOWN_WEAK));
         }
         for member in &self.unread {
-            line(format!("not read  {member}: no object file"));
+            line(format!("not read  {member}: no sound object file"));
         }
         line(format!("{} strong and {} weak names in both", strong.len(), weak.len()));
         text

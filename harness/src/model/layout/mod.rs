@@ -72,10 +72,10 @@ pub(super) fn impossible(spec: &SyntheticSpec) -> Option<String> {
     }
     let whole_heads = matches!(architecture, A::Qwen2 | A::Lfm2 | A::Lfm2Moe);
     if whole_heads && spec.heads.checked_mul(spec.head_dim) != Some(spec.hidden) {
-        return Some(format!("heads times head_dim must be hidden in {name}"));
+        return Some(format!("heads times head-dim must be hidden in {name}"));
     }
     if architecture == A::DeepseekV3 && spec.heads != spec.kv_heads {
-        return Some(format!("{name} has as many kv_heads as heads, for all share a latent"));
+        return Some(format!("{name} has as many kv-heads as heads, for all share a latent"));
     }
     let smallest = match architecture {
         A::Llama | A::Mistral | A::Qwen2 | A::Qwen3 => return None,
@@ -96,7 +96,7 @@ pub(super) fn impossible(spec: &SyntheticSpec) -> Option<String> {
         return Some(format!("layers is {}, and must be a multiple of {smallest}", spec.layers));
     }
     if !spec.head_dim.is_multiple_of(8) || !spec.intermediate.is_multiple_of(EXPERTS) {
-        return Some(format!("head_dim must be a multiple of 8 and intermediate of {EXPERTS}"));
+        return Some(format!("head-dim must be a multiple of 8 and intermediate of {EXPERTS}"));
     }
     if matches!(architecture, A::DeepseekV3 | A::KimiLinear) && !spec.hidden.is_multiple_of(2) {
         return Some(format!("hidden must be even in {name}"));
