@@ -196,6 +196,7 @@ fn what_is_meant_by_nothing_or_by_several_is_refused_with_what_there_is() {
     for (args, error, hint) in [
         ("judge /nope", "there is no run `/nope`", "its report.json"),
         ("history --report-dir nosuch", "there is no history below `nosuch`", "cargo xtask gate"),
+        ("judge reports/examples", "folder `reports/examples` holds no report.json", "its report.json"),
         ("compare nosuch nosuch", "there is no run `nosuch`", "its report.json"),
         ("selftest --quick --only nosuch", "`nosuch`", "wrong-answer"),
         ("patch-report --explain 1", "patch 1 of which fork?", "name one fork: "),

@@ -127,8 +127,8 @@ pub fn find_proof(reports: &Path, candidate: &Candidate) -> Option<Proof> {
     records.into_iter().rev().find_map(|path| {
         let record = report::read(&path).ok()?;
         let build = record.builds.get(&record.candidate)?;
-        let statuses: Vec<_> = record.cells.iter().map(|cell| cell.status).collect();
-        let gate = PassedGate::recorded(record.verdict, &statuses, &record.matrix, build)?;
+        let cells = record.cells.iter().map(|cell| (cell.status, cell.basis));
+        let gate = PassedGate::recorded(record.verdict, cells, &record.matrix, build)?;
         candidate.is_named_in(&build.inputs).then_some(Proof { gate, report: path })
     })
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::{
         build::{Provenance, digest::digest_of},
-        verdict::{CellStatus, Verdict},
+        verdict::{Basis, CellStatus, Verdict},
     };
 
     fn candidate() -> Candidate {
@@ -194,9 +194,15 @@ mod tests {
         failed.verdict = Verdict::Fail;
         let mut filtered = record.clone();
         filtered.cells[0].status = CellStatus::Deselected;
+        let mut only_fast = record.clone();
+        for cell in &mut only_fast.cells {
+            cell.basis = cell.basis.map(|_| Basis::Speed);
+        }
         let mut edited = record;
         edited.builds.insert(edited.candidate.clone(), build("0".repeat(64)));
-        for (name, record) in [("failed", failed), ("filtered", filtered), ("edited", edited)] {
+        for (name, record) in
+            [("failed", failed), ("filtered", filtered), ("only fast", only_fast), ("edited", edited)]
+        {
             assert_eq!(found(name, &record, &candidate()), None, "{name}");
         }
     }

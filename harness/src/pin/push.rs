@@ -201,7 +201,8 @@ impl PushError {
                 "read them in the run's report and accept or resolve each, then push".to_owned()
             }
             Self::NotValidated { .. } => {
-                "run `cargo xtask gate` on it; --unvalidated pushes all the same, and is written into the report"
+                "write a `[[build]]` of it (its exported patches by `patches = \"FORK\"`, or its commit) and run `cargo xtask \
+                 gate --candidate BUILD`; --unvalidated pushes all the same, and is written into the report"
                     .to_owned()
             }
             Self::Moved { foreign, .. } if !foreign.is_empty() => {

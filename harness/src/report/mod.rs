@@ -45,7 +45,7 @@ use crate::{
     },
     matrix::{Backend, CellId, Measured, Observation, Probe, Role, observation::row_digests},
     tools::file::{self, Most, Refused},
-    verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict},
+    verdict::{Basis, CellRun, CellStatus, Change, Decision, PlannedCell, Verdict, shows_results},
 };
 
 /// The name in a report's `schema`.
@@ -547,6 +547,9 @@ fn headline(report: &Report) -> Vec<String> {
             "`{}` is good as far as was looked: {}; a part of a matrix moves no pin",
             report.candidate, report.reason
         ),
+        Verdict::Pass if !shows_results(report.cells.iter().map(|cell| (cell.status, cell.basis))) => {
+            format!("`{}` is fast enough: {}; speed alone moves no pin", report.candidate, report.reason)
+        }
         Verdict::Pass => format!("`{}` may become the pin: {}", report.candidate, report.reason),
         Verdict::Fail => format!("`{}` must not become the pin: {}", report.candidate, report.reason),
         Verdict::Inconclusive => {

@@ -180,19 +180,33 @@ impl PassedGate {
         &self.matrix
     }
 
-    /// The proof that a recorded run holds. None unless it passed as a whole, as for [`Decision::passed_gate`], and the
-    /// candidate's digest is that of its inputs: a record that was edited by hand proves nothing.
+    /// The proof that a recorded run holds, by its verdict and each cell's outcome with what it showed. None unless it passed
+    /// as for [`Decision::passed_gate`], and the candidate's digest is that of its inputs: a record that was edited by hand
+    /// proves nothing.
     pub fn recorded(
         verdict: Verdict,
-        statuses: &[CellStatus],
+        cells: impl Iterator<Item = (CellStatus, Option<Basis>)> + Clone,
         matrix: &str,
         candidate: &Provenance,
     ) -> Option<Self> {
-        let whole = !statuses.contains(&CellStatus::Deselected) && statuses.contains(&CellStatus::Pass);
         let sound = digest_of(&candidate.inputs) == candidate.digest;
-        (verdict == Verdict::Pass && whole && sound)
+        (sound && verdict == Verdict::Pass && moves_pins(cells))
             .then(|| Self { candidate_digest: candidate.digest.clone(), matrix: matrix.to_owned() })
     }
+}
+
+/// Whether a run that passed, of cells with these outcomes, may move a pin: nothing was filtered out, and some cell has shown
+/// what the candidate computes. A matrix of speed alone says nothing about that.
+pub fn moves_pins(cells: impl Iterator<Item = (CellStatus, Option<Basis>)> + Clone) -> bool {
+    let whole = cells.clone().all(|(status, _)| status != CellStatus::Deselected);
+    whole && shows_results(cells)
+}
+
+/// Whether some cell has shown what the candidate computes, and not only how fast.
+pub fn shows_results(mut cells: impl Iterator<Item = (CellStatus, Option<Basis>)>) -> bool {
+    cells.any(|(status, basis)| {
+        status == CellStatus::Pass && matches!(basis, Some(Basis::Reference | Basis::Sameness))
+    })
 }
 
 impl Decision {
@@ -211,11 +225,11 @@ impl Decision {
         &self.cells
     }
 
-    /// The proof that this candidate passed this matrix. None unless everything passed and no filter was set: a part of
-    /// a matrix moves no pin.
+    /// The proof that this candidate passed this matrix. None unless everything passed, no filter was set, and more than
+    /// speed was looked at: a part of a matrix moves no pin.
     pub fn passed_gate(&self, matrix: &str, candidate: &Provenance) -> Option<PassedGate> {
-        let whole = self.cells.iter().all(|c| c.status != CellStatus::Deselected);
-        (self.verdict == Verdict::Pass && whole)
+        let cells = self.cells.iter().map(|cell| (cell.status, cell.basis));
+        (self.verdict == Verdict::Pass && moves_pins(cells))
             .then(|| PassedGate { candidate_digest: candidate.digest.clone(), matrix: matrix.to_owned() })
     }
 }
@@ -521,6 +535,8 @@ fn overall(cells: &[CellDecision]) -> (Verdict, String) {
     let count = |status: CellStatus| cells.iter().filter(|c| c.status == status).count();
     let (pass, fail, weak) = (count(CellStatus::Pass), count(CellStatus::Fail), count(CellStatus::ModelWeak));
     let (unknown, skipped) = (count(CellStatus::Inconclusive), count(CellStatus::Skipped));
+    // A cell that ended as a limit says that it would passes and shows nothing.
+    let limited = cells.iter().filter(|c| c.status == CellStatus::Pass && c.basis.is_none()).count();
     if fail > 0 {
         (Verdict::Fail, format!("the candidate fails {}", cells_word(fail)))
     } else if unknown + skipped > 0 {
@@ -530,8 +546,15 @@ fn overall(cells: &[CellDecision]) -> (Verdict, String) {
         (Verdict::Inconclusive, "no cell showed anything: the models fail their tasks in every engine".into())
     } else if pass == 0 {
         (Verdict::Inconclusive, "no cell was run".into())
+    } else if pass == limited {
+        let reason = "no cell showed anything: each that ran ended at a limit that the matrix states";
+        (Verdict::Inconclusive, reason.into())
     } else {
-        (Verdict::Pass, format!("the candidate passes {}", cells_word(pass)))
+        let stated = match limited {
+            0 => String::new(),
+            n => format!(", {n} of them at a limit that the matrix states"),
+        };
+        (Verdict::Pass, format!("the candidate passes {}{stated}", cells_word(pass)))
     }
 }
 
@@ -783,6 +806,41 @@ mod tests {
         assert_eq!(decide(&[pass, other]).passed_gate("smoke", &provenance), None);
         let fail = ran(cell.clone(), seen(&cell, LOST, SOUND, SOUND));
         assert_eq!(decide(&[fail]).passed_gate("smoke", &provenance), None);
+    }
+
+    #[test]
+    fn what_shows_nothing_of_the_results_moves_no_pin() {
+        use CellStatus as S;
+        let shown = |cells: &[(CellStatus, Option<Basis>)]| moves_pins(cells.iter().copied());
+        assert!(shown(&[(S::Pass, Some(Basis::Reference)), (S::Pass, Some(Basis::Speed)), (S::Pass, None)]));
+        assert!(shown(&[(S::Pass, Some(Basis::Sameness)), (S::NotApplicable, None)]));
+        assert!(!shown(&[(S::Pass, Some(Basis::Speed))]), "as fast, whatever it says");
+        assert!(!shown(&[(S::Pass, None)]), "a limit");
+        assert!(!shown(&[(S::Pass, Some(Basis::Reference)), (S::Deselected, None)]), "a part");
+        assert!(!shown(&[]));
+    }
+
+    #[test]
+    fn cells_at_a_stated_limit_are_told_apart_and_alone_are_not_green() {
+        let decided = |status, basis| CellDecision {
+            id: logits_cell("m").id,
+            status,
+            reason: String::new(),
+            basis,
+            change: Change::None,
+            findings: Vec::new(),
+        };
+        let (right, limit) =
+            (decided(CellStatus::Pass, Some(Basis::Reference)), decided(CellStatus::Pass, None));
+        assert_eq!(overall(&[right.clone(), right.clone()]).1, "the candidate passes 2 cells");
+        assert_eq!(
+            overall(&[right, limit.clone()]),
+            (
+                Verdict::Pass,
+                "the candidate passes 2 cells, 1 of them at a limit that the matrix states".to_owned()
+            )
+        );
+        assert_eq!(overall(&[limit]).0, Verdict::Inconclusive);
     }
 
     #[test]

@@ -38,16 +38,21 @@ pub(crate) fn run(root: &Path, args: &CompareArgs) -> Result<Exit, Failure> {
 pub(super) fn report_file(root: &Path, run: &Path) -> Result<PathBuf, Failure> {
     let below = root.join("reports").join(run);
     let place: PathBuf = if !run.exists() && below.exists() { below } else { run.to_owned() };
-    let file = if place.is_dir() { place.join(REPORT_FILE) } else { place };
+    let is_folder = place.is_dir();
+    let file = if is_folder { place.join(REPORT_FILE) } else { place };
     if file.exists() {
         return Ok(file);
     }
+    let what = match is_folder {
+        true => format!("folder `{}` holds no {REPORT_FILE}", run.display()),
+        false => format!("there is no run `{}`", run.display()),
+    };
     let mut hint = "name a run's folder or its report.json".to_owned();
     let known = some_runs(root);
     if !known.is_empty() {
         hint += &format!(", for example {}", known.join(", "));
     }
-    Err(Failure::new(Exit::Usage, format!("there is no run `{}`", run.display()), Some(hint)))
+    Err(Failure::new(Exit::Usage, what, Some(hint)))
 }
 
 /// A few of the runs below `reports/`, those named last in the alphabet first, as run folders begin with their date.

@@ -14,6 +14,7 @@ use harness::{
         },
         plan::Weight,
         proof::ValidationRecord,
+        push::PushError,
         update::{HomeUpdate, PinUpdate},
     },
     rebase::text::counted,
@@ -55,7 +56,11 @@ pub(super) fn run(
 }
 
 fn failure(error: FollowError) -> Failure {
-    let exit = if error.is_refusal() { Exit::Usage } else { Exit::Tool };
+    let exit = match &error {
+        FollowError::Push { source, .. } if matches!(**source, PushError::NotValidated { .. }) => Exit::Found,
+        error if error.is_refusal() => Exit::Usage,
+        _ => Exit::Tool,
+    };
     let hint = error.hint();
     Failure::new(exit, error, hint)
 }
