@@ -1,8 +1,11 @@
 //! The command line. The only file that names clap.
 
-use std::{ffi::OsString, fs, path::PathBuf};
+use std::{ffi::OsString, fs, num::NonZeroUsize, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{PathBufValueParser, TypedValueParser as _},
+};
 use harness::{
     build::metallib::parse::Version, judge::tier::Tier, matrix::Backend, tools::python::SUPPORTED_MINORS,
 };
@@ -104,7 +107,7 @@ pub(crate) struct GateArgs {
     pub(crate) plan: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) mirror_root: Option<PathBuf>,
     /// Run nothing more after the first cell that fails; the report says what was skipped.
     #[arg(long, conflicts_with = "plan")]
@@ -130,8 +133,7 @@ fn name_and_value(text: &str) -> Result<(String, String), String> {
 }
 
 /// A folder that is there: a mistyped one would be found out only where a repository is first read.
-fn folder(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
+fn folder(path: PathBuf) -> Result<PathBuf, String> {
     match fs::metadata(&path) {
         Ok(it) if it.is_dir() => Ok(path),
         Ok(_) => Err("it is not a folder".to_owned()),
@@ -200,7 +202,7 @@ pub(crate) struct BuildArgs {
     pub(crate) upstream_tests: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -279,8 +281,8 @@ pub(crate) struct CalibrateArgs {
     #[arg(long, value_name = "PATTERN", default_value = "logits")]
     pub(crate) filter: Vec<String>,
     /// How many gates.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) gates: usize,
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) gates: NonZeroUsize,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -470,7 +472,7 @@ pub(crate) struct SyncUpstreamArgs {
     pub(crate) report_dir: Option<PathBuf>,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -494,7 +496,7 @@ pub(crate) struct DropForkArgs {
     pub(crate) unvalidated: bool,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) mirror_root: Option<PathBuf>,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -513,7 +515,7 @@ pub(crate) struct PatchReportArgs {
     pub(crate) onto: String,
     /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
     /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = folder)]
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) mirror_root: Option<PathBuf>,
     /// Show the whole case of the patch with this number, commit, file name or part of a subject.
     #[arg(long, value_name = "PATCH", value_parser = clap::builder::NonEmptyStringValueParser::new())]

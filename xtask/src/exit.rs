@@ -202,6 +202,14 @@ impl From<BuildError> for Failure {
     }
 }
 
+/// What a file that a person named and that cannot be read leads to.
+pub(crate) fn exit_of_read(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::UnexpectedEof => Exit::Usage,
+        _ => Exit::Tool,
+    }
+}
+
 /// Whether something else than a readable file stood where the person named one: no tool failed then.
 fn is_about_a_wrong_path(error: &(dyn Error + 'static)) -> bool {
     iter::successors(Some(error), |&error| error.source())
@@ -240,7 +248,8 @@ fn exit_of_bundle(error: &BundleError) -> Exit {
 
 fn exit_of_provision(error: &ProvisionError) -> Exit {
     match error {
-        ProvisionError::NotLocked { .. } => Exit::Usage,
+        ProvisionError::NotLocked { .. } | ProvisionError::NotPinned { .. } => Exit::Usage,
+        ProvisionError::Read { source, .. } => exit_of_read(source),
         _ => Exit::Tool,
     }
 }

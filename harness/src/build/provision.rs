@@ -109,7 +109,7 @@ pub enum ProvisionError {
         source: io::Error,
     },
     /// Something is not in a lock.
-    #[error("`{}` does not lock {what} (it locks {known})", .lock.display())]
+    #[error("`{}` does not lock {what} (it locks {})", .lock.display(), if .known.is_empty() { "nothing" } else { .known })]
     NotLocked {
         /// The lock.
         lock: PathBuf,
@@ -117,6 +117,14 @@ pub enum ProvisionError {
         what: String,
         /// What it has instead.
         known: String,
+    },
+    /// An entry of a lock is damaged.
+    #[error("`{}` names {what} without a version or a whole hash", .lock.display())]
+    NotPinned {
+        /// The lock.
+        lock: PathBuf,
+        /// Which entry.
+        what: String,
     },
     /// A downloaded file is not the one that the lock names, twice.
     #[error("`{}` is not the file that `{}` names", .file.display(), .lock.display())]
@@ -154,6 +162,12 @@ impl ProvisionError {
         match self {
             Self::Python(e) => e.hint(),
             Self::Store(e) => e.hint(),
+            Self::NotPinned { lock, .. } => {
+                Some(format!("take `{}` from version control again", lock.display()))
+            }
+            Self::NotLocked { known, lock, .. } if known.is_empty() => {
+                Some(format!("take `{}` from version control again", lock.display()))
+            }
             Self::NotLocked { lock, .. } => Some(format!(
                 "name one of those, or add the new one to `{}` by the command in its first lines",
                 lock.display()
@@ -164,7 +178,10 @@ impl ProvisionError {
             Self::IncompleteWheel { .. } => {
                 Some("the lock names another kind of package than MLX's libraries".to_owned())
             }
-            Self::Read { source, .. } => disk::hint(source),
+            Self::Read { path, source } => Some(
+                disk::hint(source)
+                    .unwrap_or_else(|| format!("take `{}` from version control again", path.display())),
+            ),
             Self::Lock(_) => None,
         }
     }
@@ -293,12 +310,13 @@ fn locked(lock: &Path, package: &str, version: Option<&str>) -> Result<Requireme
     let text = read(lock)?;
     let entries = requirements(&text);
     let known: Vec<String> = entries.iter().map(|e| format!("{} {}", e.name, e.version)).collect();
-    entries.into_iter().find(|e| e.name == package && version.is_none_or(|v| v == e.version)).ok_or_else(
-        || {
-            let what = version.map_or_else(|| package.to_owned(), |v| format!("{package} {v}"));
-            ProvisionError::NotLocked { lock: lock.to_owned(), what, known: known.join(", ") }
-        },
-    )
+    let what = version.map_or_else(|| package.to_owned(), |v| format!("{package} {v}"));
+    let lock = lock.to_owned();
+    match entries.into_iter().find(|e| e.name == package && version.is_none_or(|v| v == e.version)) {
+        Some(entry) if entry.is_pinned() => Ok(entry),
+        Some(_) => Err(ProvisionError::NotPinned { lock, what }),
+        None => Err(ProvisionError::NotLocked { lock, what, known: known.join(", ") }),
+    }
 }
 
 fn read(path: &Path) -> Result<String, ProvisionError> {

@@ -20,6 +20,17 @@ impl Requirement {
         sha256_hex(self.text.as_bytes())
     }
 
+    /// Whether the entry has a version and hashes, each of them whole: 64 hexadecimal digits.
+    pub fn is_pinned(&self) -> bool {
+        let mut hashes =
+            self.text.split_whitespace().filter_map(|word| word.strip_prefix("--hash=")).peekable();
+        let is_whole = |hash: &str| {
+            hash.strip_prefix("sha256:")
+                .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        };
+        !self.version.is_empty() && hashes.peek().is_some() && hashes.all(is_whole)
+    }
+
     /// Whether `sha256` is one of the hashes that the entry allows.
     pub fn allows(&self, sha256: &str) -> bool {
         self.text.contains(&format!("--hash=sha256:{sha256}"))
@@ -67,6 +78,21 @@ mod tests {
         assert_eq!(seen, [("a", "1.0", 3), ("a", "2.0", 2)]);
         assert!(entries[0].allows("bb") && !entries[0].allows("cc"));
         assert_ne!(entries[0].digest(), entries[1].digest());
+    }
+
+    #[test]
+    fn an_entry_is_pinned_by_a_version_and_whole_hashes() {
+        let hash = "0a".repeat(32);
+        for (lock, pinned) in [
+            (format!("a==1 --hash=sha256:{hash}"), true),
+            (format!("a==1 \\\n  --hash=sha256:{hash} \\\n  --hash=sha256:{hash}"), true),
+            ("a==1".to_owned(), false),
+            ("a==1 --hash=sha256:97".to_owned(), false),
+            (format!("a==1 --hash=sha256:{hash} --hash=md5:{hash}"), false),
+            (format!("a==  --hash=sha256:{hash}"), false),
+        ] {
+            assert_eq!(requirements(&lock)[0].is_pinned(), pinned, "{lock}");
+        }
     }
 
     #[test]

@@ -7,14 +7,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use object::{Object as _, ObjectSymbol as _, SymbolKind, read::archive::ArchiveFile};
+use object::{
+    Object as _, ObjectSymbol, SymbolFlags, SymbolKind, elf,
+    read::{SymbolSection, archive::ArchiveFile},
+};
 use serde::Serialize;
 
 use super::metallib::file::map;
 use crate::tools::file;
 
-/// What archives begin with: those with members inside, and thin ones, which only name files.
-const MAGIC: [&[u8]; 2] = [b"!<arch>\n", b"!<thin>\n"];
+/// What archives begin with.
+const MAGIC: &[u8] = b"!<arch>\n";
+
+/// The only name in an object that GCC left to be compiled at link time; what it exports is not in its symbol table.
+const LEFT_TO_THE_LINKER: &str = "__gnu_lto_slim";
 
 /// A symbol that an archive exports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,7 +39,8 @@ pub struct Exports {
     pub symbols: BTreeMap<String, Definition>,
     /// How many members the archive has.
     pub members: usize,
-    /// Members that are no sound objects, such as LLVM bitcode or damaged ones: what they export is not, or not all, known.
+    /// Members that are no sound objects, such as LLVM bitcode or damaged ones, and the archive's own index where it names what
+    /// no member shows: what they export is not, or not all, known.
     pub unread: Vec<String>,
 }
 
@@ -89,6 +96,12 @@ pub enum SymbolsError {
         #[source]
         source: object::Error,
     },
+    /// A thin archive, which only names the files that its members are.
+    #[error("static archive `{}` is a thin one: its members are other files", .path.display())]
+    Thin {
+        /// The file.
+        path: PathBuf,
+    },
     /// An archive without members: that nothing in it collides says nothing.
     #[error("static archive `{}` has no members", .path.display())]
     NoMembers {
@@ -106,8 +119,10 @@ impl SymbolsError {
                 None => "name an archive such as `libmlx.a`",
             },
             Self::NoArchive { .. } => {
-                "an archive begins with `!<arch>`; for a shared library there is nothing to check"
+                "an archive begins with `!<arch>`; for a shared library there is nothing to check, and of a universal one \
+                 `lipo -thin` takes an architecture out"
             }
+            Self::Thin { .. } => "make a whole one: `ar rcs WHOLE.a` with the files that `ar t` names",
             Self::Damaged { .. } | Self::NoMembers { .. } => {
                 "was it copied whole, or its build interrupted? make it anew; `ar t FILE` lists what is in it"
             }
@@ -127,12 +142,13 @@ pub fn exports(path: &Path) -> Result<Exports, SymbolsError> {
     }
     let map = map(&file).map_err(failed)?;
     let path = path.to_owned();
+    if map.starts_with(b"!<thin>\n") {
+        return Err(SymbolsError::Thin { path });
+    }
     match exports_of(&map) {
         Ok(exports) if exports.members == 0 => Err(SymbolsError::NoMembers { path }),
         Ok(exports) => Ok(exports),
-        Err(source) if MAGIC.iter().any(|magic| map.starts_with(magic)) => {
-            Err(SymbolsError::Damaged { path, source })
-        }
+        Err(source) if map.starts_with(MAGIC) => Err(SymbolsError::Damaged { path, source }),
         Err(source) => Err(SymbolsError::NoArchive { path, source }),
     }
 }
@@ -152,28 +168,59 @@ pub fn exports_of(bytes: &[u8]) -> Result<Exports, object::Error> {
             exports.unread.push(name);
             continue;
         };
-        let mut nameless = false;
-        for symbol in object.symbols().filter(|symbol| symbol.is_global() && symbol.is_definition()) {
-            if matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section) {
-                continue;
+        let mut whole = object.symbol_table().is_some();
+        for symbol in object.symbols() {
+            let Some(strength) = strength_of(&symbol) else { continue };
+            match symbol.name() {
+                Ok(LEFT_TO_THE_LINKER) | Err(_) => whole = false,
+                Ok(text) => exports.add(text, strength, &name),
             }
-            let Ok(text) = symbol.name() else {
-                nameless = true;
-                continue;
-            };
-            let strength = if symbol.is_weak() { Strength::Weak } else { Strength::Strong };
-            let definition = exports
-                .symbols
-                .entry(text.to_owned())
-                .or_insert_with(|| Definition { strength, members: BTreeSet::new() });
-            definition.strength = definition.strength.min(strength);
-            definition.members.insert(name.clone());
         }
-        if nameless {
+        if !whole {
             exports.unread.push(name);
         }
     }
+    let indexed: Vec<_> = archive.symbols()?.into_iter().flatten().collect::<Result<_, _>>()?;
+    let indexed = indexed.iter().map(|symbol| String::from_utf8_lossy(symbol.name()).into_owned());
+    let hidden: BTreeSet<String> = indexed.filter(|name| !exports.symbols.contains_key(name)).collect();
+    if let Some(first) = hidden.first() {
+        let more = match hidden.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        exports.unread.push(format!("index: {first}{more}, which no member shows"));
+    }
     Ok(exports)
+}
+
+impl Exports {
+    fn add(&mut self, symbol: &str, strength: Strength, member: &str) {
+        let definition = self
+            .symbols
+            .entry(symbol.to_owned())
+            .or_insert_with(|| Definition { strength, members: BTreeSet::new() });
+        definition.strength = definition.strength.min(strength);
+        definition.members.insert(member.to_owned());
+    }
+}
+
+/// How a symbol is exported; `None` where it is not, or not defined here. Thread-local, indirect and absolute ones are as any
+/// other; those that are merged where there are several (C's tentative definitions, GNU's unique ones) count as weak.
+fn strength_of<'data>(symbol: &impl ObjectSymbol<'data>) -> Option<Strength> {
+    let is_defined = symbol.is_common()
+        || matches!(
+            symbol.section(),
+            SymbolSection::Section(_) | SymbolSection::Absolute | SymbolSection::Common
+        );
+    if !symbol.is_global() || !is_defined || matches!(symbol.kind(), SymbolKind::File | SymbolKind::Section) {
+        return None;
+    }
+    let is_unique = match symbol.flags() {
+        SymbolFlags::Elf { st_info, .. } => st_info.st_bind() == elf::STB_GNU_UNIQUE,
+        _ => false,
+    };
+    let is_merged = symbol.is_weak() || symbol.is_common() || is_unique;
+    Some(if is_merged { Strength::Weak } else { Strength::Strong })
 }
 
 /// The symbols that both export, strong ones first, then by name.
@@ -246,6 +293,50 @@ mod tests {
             found.iter().map(|c| &c.symbol).collect::<Vec<_>>()
         );
         assert!(collisions(&one, &Exports::default()).is_empty());
+    }
+
+    #[test]
+    fn every_kind_of_definition_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let code = "__thread int per_thread = 1;\n\
+             static int chosen(void) { return 1; }\n\
+             static void *choose(void) { return (void *)chosen; }\n\
+             int indirect(void) __attribute__((ifunc(\"choose\")));\n\
+             __asm__(\".globl fixed\\n.set fixed, 42\\n.comm tentative,4,4\\n\");\n";
+        let (one, other) = (archive(dir.path(), "one", code), archive(dir.path(), "other", code));
+        let (one, other) = (exports(&one).unwrap(), exports(&other).unwrap());
+        let found: Vec<_> = collisions(&one, &other).into_iter().map(|c| (c.symbol, c.strength)).collect();
+        let told: Vec<_> = found.iter().map(|(symbol, strength)| (symbol.as_str(), *strength)).collect();
+        assert_eq!(
+            told,
+            [
+                ("fixed", Strength::Strong),
+                ("indirect", Strength::Strong),
+                ("per_thread", Strength::Strong),
+                ("tentative", Strength::Weak)
+            ]
+        );
+        assert!(one.unread.is_empty(), "{:?}", one.unread);
+    }
+
+    #[test]
+    fn a_member_whose_symbols_cannot_be_read_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = archive(dir.path(), "one", "int f(void) { return 1; }\nint g(void) { return 2; }\n");
+        let whole = fs::read(&library).unwrap();
+        assert!(exports_of(&whole).unwrap().unread.is_empty());
+        let object = whole.windows(4).position(|w| w == b"\x7fELF").unwrap();
+        let mut without_sections = whole.clone();
+        without_sections[object + 0x28..object + 0x30].fill(0);
+        without_sections[object + 0x3c..object + 0x40].fill(0);
+        let unread = exports_of(&without_sections).unwrap().unread;
+        assert_eq!(unread, ["one.o", "index: f and 1 more, which no member shows"]);
+        let left = archive(dir.path(), "left", "char __gnu_lto_slim;\n");
+        assert_eq!(exports(&left).unwrap().unread[0], "left.o");
+        let mut thin = whole;
+        thin[..8].copy_from_slice(b"!<thin>\n");
+        fs::write(&library, thin).unwrap();
+        assert!(matches!(exports(&library).unwrap_err(), SymbolsError::Thin { .. }));
     }
 
     #[test]

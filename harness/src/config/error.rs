@@ -69,6 +69,10 @@ impl ConfigError {
                 Some("make what both files declare equal, or give it another name in one of them".to_owned())
             }
             Self::Circle { .. } => Some("take one of these out of the `include` before it".to_owned()),
+            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::NotFound => Some(
+                "check the path; a path in `include` counts from the folder where the command runs"
+                    .to_owned(),
+            ),
             Self::Unreadable { source, .. } => crate::tools::disk::hint(source),
             Self::Name(name) => Some(format!(
                 "rename the folder `patches/{name}`: letters, digits, `-`, `_` and single dots, a letter or digit first"

@@ -9,7 +9,7 @@ use super::throughput::TimedRequest;
 pub use crate::engine::outcome::ProcessOutcome;
 use crate::{
     engine::protocol::{Device, Generated, Hello, Memory, OpDone, Scored, Tokens},
-    tools::conditions::GpuUse,
+    tools::{conditions::GpuUse, numbered},
 };
 
 /// The part that an engine plays in a comparison.
@@ -65,6 +65,7 @@ pub struct Observation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Again {
     /// SHA-256 of each logits row as it travelled, by position.
+    #[serde(deserialize_with = "numbered::map")]
     pub row_digests: BTreeMap<usize, String>,
     /// As in [`Scored`].
     pub held_bytes: Option<u64>,

@@ -46,7 +46,8 @@ mod tests {
             judge_cell,
             toy::{Fault, greedy_cell, logits_cell, seen, task_cell, thresholds},
         },
-        report::{read, read_observations, write},
+        matrix::{Again, Measured, observation::row_digests},
+        report::{ReportError, observations_of, read, write},
         verdict::Verdict,
     };
 
@@ -55,7 +56,13 @@ mod tests {
             [logits_cell("qwen3"), greedy_cell("qwen3"), task_cell("smollm2", "capital")]
                 .into_iter()
                 .map(|cell| {
-                    let seen = seen(&cell, Some(candidate), Some(Fault::NoHistory), Some(Fault::None));
+                    let mut seen = seen(&cell, Some(candidate), Some(Fault::NoHistory), Some(Fault::None));
+                    if let Some(Measured::Logits { scored, again, .. }) =
+                        &mut seen.candidate.as_mut().unwrap().measured
+                    {
+                        let row_digests = row_digests(scored);
+                        again.push(Again { row_digests, held_bytes: Some(1), peak_bytes: None });
+                    }
                     let judgement = Box::new(judge_cell(&cell, &seen, &thresholds()));
                     PlannedCell { cell, run: CellRun::Ran { seen: Box::new(seen), judgement } }
                 })
@@ -84,7 +91,7 @@ mod tests {
         for fault in [Fault::None, Fault::Rounding, Fault::NoHistory, Fault::OffByOne] {
             let (folder, _) = finished(fault);
             let report = read(&folder.path().join("report.json")).unwrap();
-            let cells = read_observations(&folder.path().join(&report.observations_file)).unwrap();
+            let cells = observations_of(&report, folder.path()).unwrap();
             let again = judge_again(&report, cells, &report.thresholds);
             let recorded = std::fs::read_to_string(folder.path().join("report.json")).unwrap();
             assert_eq!(again.to_json(), recorded, "{fault:?}");
@@ -95,9 +102,29 @@ mod tests {
     fn other_thresholds_may_say_something_else() {
         let (folder, report) = finished(Fault::Rounding);
         assert_eq!(report.verdict, Verdict::Pass);
-        let cells = read_observations(&folder.path().join(&report.observations_file)).unwrap();
+        let cells = observations_of(&report, folder.path()).unwrap();
         let strict = Thresholds { max_logit_gap: 0.0, ..report.thresholds.clone() };
         let again = judge_again(&report, cells, &strict);
         assert_eq!((again.verdict, again.thresholds), (Verdict::Fail, strict));
+    }
+
+    #[test]
+    fn observations_of_fewer_more_or_other_cells_are_refused() {
+        let (folder, report) = finished(Fault::None);
+        let cells = observations_of(&report, folder.path()).unwrap();
+        let twice = [cells.clone(), cells.clone()].concat();
+        let turned = cells.iter().rev().cloned().collect();
+        for (other, why) in [
+            (cells[..1].to_vec(), "1 cells, and the report has 3"),
+            (twice, "6 cells, and the report has 3"),
+            (turned, "smollm2/source/0/capital/cpu stands where the report has qwen3"),
+        ] {
+            write(folder.path(), &report, &other).unwrap();
+            let error = observations_of(&report, folder.path()).unwrap_err();
+            assert!(
+                matches!(&error, ReportError::Foreign { why: told, .. } if told.starts_with(why)),
+                "{error}"
+            );
+        }
     }
 }

@@ -226,7 +226,7 @@ pub enum ReportError {
         source: std::io::Error,
     },
     /// The file is not a report, or not whole.
-    #[error("`{}` is not a gate report", path.display())]
+    #[error("cannot make sense of `{}`", path.display())]
     Malformed {
         /// Which file.
         path: PathBuf,
@@ -244,6 +244,14 @@ pub enum ReportError {
         /// Its schema's version.
         version: u32,
     },
+    /// The observations are those of other cells than the report's.
+    #[error("the observations in `{}` are not those of its report: {why}", path.display())]
+    Foreign {
+        /// The observations' file.
+        path: PathBuf,
+        /// Where they part.
+        why: String,
+    },
 }
 
 impl ReportError {
@@ -252,6 +260,12 @@ impl ReportError {
         match self {
             Self::Io { path, source, .. } => {
                 file::refusal(source).map_or_else(|| io_hint(path, source.kind()), Refused::hint)
+            }
+            Self::Foreign { .. } => {
+                "a run's files belong together: take both from one run, or run the gate again"
+            }
+            Self::Malformed { path, .. } if path.ends_with(OBSERVATIONS_FILE) => {
+                "the file is damaged: take it from where the run was made, or run the gate again"
             }
             Self::Malformed { .. } => "name the report.json of a finished run, or run the gate again",
             Self::Schema { .. } => "use the version of xtask that wrote the report, or run the gate again",
@@ -400,6 +414,25 @@ pub fn read_observations(path: &Path) -> Result<Vec<PlannedCell>, ReportError> {
     let packed = BufReader::new(file::open(path).map_err(io)?);
     let text = file::text_from(GzDecoder::new(packed), Most::Record).map_err(io)?;
     serde_json::from_str(&text).map_err(|source| ReportError::Malformed { path: path.to_owned(), source })
+}
+
+/// The observations of a report, which lies in `folder`.
+///
+/// # Errors
+/// When they cannot be read, or are not those of the report's cells, one by one: what is missing would count as never planned.
+pub fn observations_of(report: &Report, folder: &Path) -> Result<Vec<PlannedCell>, ReportError> {
+    let path = folder.join(&report.observations_file);
+    let cells = read_observations(&path)?;
+    let foreign = |why: String| Err(ReportError::Foreign { path: path.clone(), why });
+    for (planned, reported) in cells.iter().zip(&report.cells) {
+        if planned.cell.id != reported.id {
+            return foreign(format!("{} stands where the report has {}", planned.cell.id, reported.id));
+        }
+    }
+    match cells.len() == report.cells.len() {
+        true => Ok(cells),
+        false => foreign(format!("{} cells, and the report has {}", cells.len(), report.cells.len())),
+    }
 }
 
 fn replace(path: &Path, fill: impl FnOnce(&File) -> std::io::Result<()>) -> Result<(), ReportError> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::tools::{host::find_program, process::Invocation};
+use crate::tools::{host::find_program, numbered, process::Invocation};
 
 /// Swapping more than this between two readings changes a measurement.
 const SWAPPED_BYTES: u64 = 16 << 20;
@@ -62,7 +62,7 @@ pub struct Conditions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtualised: Option<String>,
     /// NVIDIA's GPUs, by index.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "numbered::map")]
     pub gpus: BTreeMap<u32, Gpu>,
     /// What the processors' energy counters say.
     #[serde(default)]

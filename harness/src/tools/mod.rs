@@ -14,6 +14,7 @@ pub mod http;
 pub mod killed;
 pub mod lock;
 pub mod memory;
+pub mod numbered;
 pub mod process;
 pub mod python;
 pub mod talk;

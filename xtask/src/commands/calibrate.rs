@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, args: CalibrateArgs, console: &Console) -> Result
             bundle: None,
             candidate_env: BTreeMap::new(),
         },
-        args.gates,
+        args.gates.get(),
         console,
     )?;
     console.clear();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use harness::{
     config::{load_builds, load_matrix},
-    report::{judge_again, read, read_observations, summary},
+    report::{judge_again, observations_of, read, summary},
     verdict::Verdict,
 };
 
@@ -20,7 +20,7 @@ pub(crate) fn run(root: &Path, args: &JudgeArgs) -> Result<Exit, Failure> {
     let path = report_file(root, &args.report)?;
     let report = read(&path)?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    let cells = read_observations(&folder.join(&report.observations_file))?;
+    let cells = observations_of(&report, folder)?;
     let thresholds = match &args.matrix {
         Some(matrix) => load_matrix(root, matrix, &load_builds(root)?)?.thresholds,
         None => report.thresholds.clone(),

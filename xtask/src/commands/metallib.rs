@@ -36,7 +36,7 @@ use crate::{
         Format, MetallibAuditArgs, MetallibCommand, MetallibCompileArgs, MetallibDiffArgs, MetallibFetchArgs,
         MetallibFileArgs, MetallibLearnArgs,
     },
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, exit_of_read},
     output::{Document, print_text, printable},
 };
 
@@ -211,7 +211,7 @@ fn run_learn(root: &Path, args: MetallibLearnArgs) -> Result<Exit, Failure> {
 impl From<MetallibError> for Failure {
     fn from(error: MetallibError) -> Self {
         let exit = match &error {
-            MetallibError::Read { .. } => Exit::Tool,
+            MetallibError::Read { source, .. } => exit_of_read(source),
             // A damaged library is what an audit is there to find; any other file is a mistake on the command line.
             error if error.is_damage() => Exit::Found,
             MetallibError::Parse { .. } => Exit::Usage,
@@ -273,7 +273,7 @@ fn read_kernel_list(path: &Path) -> Result<std::collections::BTreeSet<String>, F
 fn unreadable(what: &str, path: &Path, error: &std::io::Error) -> Failure {
     let hint = disk::hint(error)
         .unwrap_or_else(|| "check the path and that the file is readable UTF-8 text".to_owned());
-    Failure::new(Exit::Tool, format!("cannot read {what} {}: {error}", path.display()), Some(hint))
+    Failure::new(exit_of_read(error), format!("cannot read {what} {}: {error}", path.display()), Some(hint))
 }
 
 /// Replaces a file by rename, so that a run killed half-way leaves the old one.

@@ -7,12 +7,15 @@ use serde::Serialize;
 
 use crate::{
     cli::{Format, SymbolsArgs},
-    exit::{Exit, Failure},
+    exit::{Exit, Failure, exit_of_read},
     output::{Document, print_text, printable},
 };
 
 /// How many weak collisions are listed for people.
 const SHOWN_WEAK: usize = 5;
+
+/// How many members are named of those that define one name.
+const SHOWN_MEMBERS: usize = 3;
 
 /// Compares the archives. A strong name that both export is a finding; weak ones are told.
 pub(crate) fn run(args: &SymbolsArgs) -> Result<Exit, Failure> {
@@ -41,9 +44,21 @@ pub(crate) fn run(args: &SymbolsArgs) -> Result<Exit, Failure> {
     })
 }
 
+/// A few of the members.
+fn some(members: &[String]) -> String {
+    let shown = members.iter().take(SHOWN_MEMBERS).cloned().collect::<Vec<_>>().join(", ");
+    match members.len().saturating_sub(SHOWN_MEMBERS) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
 impl From<SymbolsError> for Failure {
     fn from(error: SymbolsError) -> Self {
-        let exit = if matches!(error, SymbolsError::Io { .. }) { Exit::Tool } else { Exit::Usage };
+        let exit = match &error {
+            SymbolsError::Io { source, .. } => exit_of_read(source),
+            _ => Exit::Usage,
+        };
         let hint = error.hint().to_owned();
         Self::new(exit, error, Some(hint))
     }
@@ -67,7 +82,7 @@ impl Symbols<'_> {
         let (strong, weak): (Vec<_>, Vec<_>) =
             self.collisions.iter().partition(|collision| collision.strength == Strength::Strong);
         for collision in &strong {
-            let (first, second) = (collision.first.join(", "), collision.second.join(", "));
+            let (first, second) = (some(&collision.first), some(&collision.second));
             line(format!("COLLIDES  {} ({first} and {second})", collision.symbol));
         }
         for collision in weak.iter().take(SHOWN_WEAK) {
@@ -77,7 +92,7 @@ impl Symbols<'_> {
             line(format!("weak      {} more, which the linker folds", weak.len() - SHOWN_WEAK));
         }
         for member in &self.unread {
-            line(format!("not read  {member}: no sound object file"));
+            line(format!("not read  {member}: no object with symbols that can be read"));
         }
         line(format!("{} strong and {} weak names in both", strong.len(), weak.len()));
         text
