@@ -19,7 +19,7 @@ const EXIT_CODES: &str = "Exit codes:
   3  a conflict waits for a person
   4  inconclusive: too noisy, not comparable, or a cell was skipped
   5  a tool, the network or a disk failed
-  130  interrupted; the same command goes on from what is finished";
+  130  interrupted; the same command goes on from what is on disk; a gate runs its cells anew";
 
 /// Keeps pinned forks of MLX and its wrappers rebased, small, and proven before a pin moves.
 #[derive(Debug, Parser)]
@@ -653,7 +653,7 @@ mod tests {
           3  a conflict waits for a person
           4  inconclusive: too noisy, not comparable, or a cell was skipped
           5  a tool, the network or a disk failed
-          130  interrupted; the same command goes on from what is finished
+          130  interrupted; the same command goes on from what is on disk; a gate runs its cells anew
         ");
     }
 

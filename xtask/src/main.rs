@@ -52,7 +52,10 @@ fn end_children_when_interrupted() {
     let outcome = ctrlc::set_handler(|| {
         INTERRUPTED.store(true, Ordering::SeqCst);
         harness::tools::groups::end_running_groups();
-        let _ = writeln!(stderr(), "interrupted; the same command goes on from what is finished");
+        let _ = writeln!(
+            stderr(),
+            "interrupted; what is finished on disk is kept (builds, models, downloads, patches), and the same command goes on from there"
+        );
         // What a shell reports for SIGINT; everything on disk is written so that the next run goes on from here.
         std::process::exit(130);
     });
