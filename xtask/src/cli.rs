@@ -105,10 +105,9 @@ pub(crate) struct GateArgs {
     /// List the cells and whether each would run; run nothing.
     #[arg(long)]
     pub(crate) plan: bool,
-    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
-    /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
-    pub(crate) mirror_root: Option<PathBuf>,
+    /// Where repositories come from.
+    #[command(flatten)]
+    pub(crate) mirrors: MirrorArgs,
     /// Run nothing more after the first cell that fails; the report says what was skipped.
     #[arg(long, conflicts_with = "plan")]
     pub(crate) fail_fast: bool,
@@ -130,6 +129,15 @@ pub(crate) struct GateArgs {
 fn name_and_value(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("it is not of the form NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Where repositories come from.
+#[derive(Debug, Args)]
+pub(crate) struct MirrorArgs {
+    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
+    /// fetching them.
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
+    pub(crate) mirror_root: Option<PathBuf>,
 }
 
 /// A folder that is there: a mistyped one would be found out only where a repository is first read.
@@ -200,10 +208,9 @@ pub(crate) struct BuildArgs {
     /// fails.
     #[arg(long)]
     pub(crate) upstream_tests: bool,
-    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
-    /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
-    pub(crate) mirror_root: Option<PathBuf>,
+    /// Where repositories come from.
+    #[command(flatten)]
+    pub(crate) mirrors: MirrorArgs,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -470,10 +477,9 @@ pub(crate) struct SyncUpstreamArgs {
     /// Where the run's folder is made [default: reports/ in the checkout].
     #[arg(long, value_name = "DIR", conflicts_with = "dry_run")]
     pub(crate) report_dir: Option<PathBuf>,
-    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
-    /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
-    pub(crate) mirror_root: Option<PathBuf>,
+    /// Where repositories come from.
+    #[command(flatten)]
+    pub(crate) mirrors: MirrorArgs,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -494,10 +500,9 @@ pub(crate) struct DropForkArgs {
     /// Go on although no gate has passed that upstream commit; the commits say so.
     #[arg(long)]
     pub(crate) unvalidated: bool,
-    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
-    /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
-    pub(crate) mirror_root: Option<PathBuf>,
+    /// Where repositories come from.
+    #[command(flatten)]
+    pub(crate) mirrors: MirrorArgs,
     /// What stdout holds.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
@@ -513,10 +518,9 @@ pub(crate) struct PatchReportArgs {
     /// `latest-tag`, or `frontier` (the newest commit that takes the whole stack without a conflict).
     #[arg(long, value_name = "TARGET", default_value = "latest")]
     pub(crate) onto: String,
-    /// Read repositories from local mirrors below DIR (`owner+name/repo`, `owner+name` or `owner/name.git`) instead of
-    /// fetching them.
-    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
-    pub(crate) mirror_root: Option<PathBuf>,
+    /// Where repositories come from.
+    #[command(flatten)]
+    pub(crate) mirrors: MirrorArgs,
     /// Show the whole case of the patch with this number, commit, file name or part of a subject.
     #[arg(long, value_name = "PATCH", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) explain: Option<String>,

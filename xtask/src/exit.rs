@@ -205,6 +205,7 @@ impl From<BuildError> for Failure {
 /// What a file that a person named and that cannot be read leads to.
 pub(crate) fn exit_of_read(error: &io::Error) -> Exit {
     match error.kind() {
+        _ if file::refusal(error).is_some() => Exit::Usage,
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::UnexpectedEof => Exit::Usage,
         _ => Exit::Tool,
     }

@@ -174,6 +174,7 @@ fn bad_input_gets_one_error_with_a_hint() {
         ("diff old cut", 1, "cannot make sense of Metal library cut", "build or download it again"),
         ("identify wheel", 2, "not a Metal library but a zip archive", "unpack mlx/lib/mlx.metallib"),
         ("audit old --expect absent", 2, "cannot read kernel list absent", "check the path"),
+        ("audit old --expect .", 2, "it is a folder, not a regular file", "name a file in it"),
         ("audit old --expect no-kernels", 2, "line 1: expected one kernel name", "one kernel name a line"),
         (
             "learn old --release 1 --macos 14 --table kernels",

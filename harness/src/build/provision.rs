@@ -162,12 +162,8 @@ impl ProvisionError {
         match self {
             Self::Python(e) => e.hint(),
             Self::Store(e) => e.hint(),
-            Self::NotPinned { lock, .. } => {
-                Some(format!("take `{}` from version control again", lock.display()))
-            }
-            Self::NotLocked { known, lock, .. } if known.is_empty() => {
-                Some(format!("take `{}` from version control again", lock.display()))
-            }
+            Self::NotPinned { lock, .. } => Some(taken_again(lock)),
+            Self::NotLocked { known, lock, .. } if known.is_empty() => Some(taken_again(lock)),
             Self::NotLocked { lock, .. } => Some(format!(
                 "name one of those, or add the new one to `{}` by the command in its first lines",
                 lock.display()
@@ -178,13 +174,15 @@ impl ProvisionError {
             Self::IncompleteWheel { .. } => {
                 Some("the lock names another kind of package than MLX's libraries".to_owned())
             }
-            Self::Read { path, source } => Some(
-                disk::hint(source)
-                    .unwrap_or_else(|| format!("take `{}` from version control again", path.display())),
-            ),
+            Self::Read { path, source } => disk::hint(source).or_else(|| Some(taken_again(path))),
             Self::Lock(_) => None,
         }
     }
+}
+
+/// What to try where a lock is not what was committed.
+fn taken_again(lock: &Path) -> String {
+    format!("take `{}` from version control again", lock.display())
 }
 
 /// The package that holds this platform's MLX library.

@@ -1,6 +1,6 @@
 //! Maps by number in JSON, whose keys are always text. Serde turns them back into numbers by itself, except below an enum that
-//! is tagged inside: there it buffers the value first and then finds text where it wants a number. Everything that is kept and
-//! read again has its maps by number read here.
+//! is tagged inside: there it buffers the value first and then finds text where it wants a number. Maps by number that may lie
+//! below such an enum are read by this.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 

@@ -197,7 +197,7 @@ impl PassedGate {
 
 /// Whether a run that passed, of cells with these outcomes, may move a pin: nothing was filtered out, and some cell has shown
 /// what the candidate computes. A matrix of speed alone says nothing about that.
-pub fn moves_pins(cells: impl Iterator<Item = (CellStatus, Option<Basis>)> + Clone) -> bool {
+fn moves_pins(cells: impl Iterator<Item = (CellStatus, Option<Basis>)> + Clone) -> bool {
     let whole = cells.clone().all(|(status, _)| status != CellStatus::Deselected);
     whole && shows_results(cells)
 }

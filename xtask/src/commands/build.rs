@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, args: &BuildArgs, events: &dyn EventSink) -> Resu
     let builds = load_builds(root)?;
     let spec = find_build(&builds, &args.build)?;
     refuse_foreign(args)?;
-    let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
+    let layout = Layout { mirrors: args.mirrors.mirror_root.clone(), ..Layout::of_repository(root) };
     build::check_recipe(spec, &layout)?;
     let bundle = planned_bundle(root, &args.bundle, &builds, spec, &layout)?;
     let toolbox = build::provision(&layout, events)?;

@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, args: &DropForkArgs, events: &dyn EventSink) -> R
     let others = fork_names(root).into_iter().filter(|name| *name != args.fork);
     let others = others.map(|name| Ok((name.clone(), load_fork(root, &name)?)));
     let others: BTreeMap<String, ForkSpec> = others.collect::<Result<_, Failure>>()?;
-    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let source = args.mirrors.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let onto = Onto::from(args.onto.as_str());
     let (whole, report) = report_whole(root, spec, &onto, &source, events)
         .map_err(|error| patch_report::failure(&args.fork, error))?;

@@ -44,7 +44,7 @@ pub(crate) fn run(
         find_build(&builds, args.candidate.as_deref().unwrap_or(&matrix.candidate))?.name.clone();
     matrix.baseline = find_build(&builds, args.baseline.as_deref().unwrap_or(&matrix.baseline))?.name.clone();
     let plan = expand_cells(&matrix, &backends).select(&Filter::new(args.filter))?;
-    let layout = Layout { mirrors: args.mirror_root, ..Layout::of_repository(root) };
+    let layout = Layout { mirrors: args.mirrors.mirror_root, ..Layout::of_repository(root) };
     if bundle.is_none() {
         gate::check_packages(&matrix, &layout)?;
     }

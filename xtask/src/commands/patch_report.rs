@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, args: &PatchReportArgs, events: &dyn EventSink) -
     }
     let specs = names.iter().map(|name| load_fork(root, name)).collect::<Result<Vec<_>, _>>()?;
     let onto = Onto::from(args.onto.as_str());
-    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let source = args.mirrors.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let (trials, probed) = match args.trial.is_some() || args.probes {
         true => tried(root, args, &onto, &source, events)?,
         false => (Vec::new(), Vec::new()),
@@ -78,7 +78,7 @@ fn tried(
     let builds = load_builds(root)?;
     let matrix = load_matrix(root, &args.matrix, &builds)?;
     let plan = expand_cells(&matrix, backends_of(OS)).select(&Filter::new(args.filter.clone()))?;
-    let layout = Layout { mirrors: args.mirror_root.clone(), ..Layout::of_repository(root) };
+    let layout = Layout { mirrors: args.mirrors.mirror_root.clone(), ..Layout::of_repository(root) };
     let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports/trials"));
     let request = TrialRequest {
         root,

@@ -48,7 +48,7 @@ pub(super) fn run(
         (true, true) => Pushing::Unvalidated,
     };
     let pins = if args.update_pins { Pins::Move } else { Pins::Leave };
-    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let source = args.mirrors.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports"));
     let checks = if args.no_checks { Checks::Leave } else { Checks::Run };
     let request = FollowRequest { push, pins, checks, source, reports: &reports };

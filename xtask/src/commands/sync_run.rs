@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
     let reports = args.report_dir.clone().unwrap_or_else(|| root.join("reports"));
     let request = SyncRequest {
         onto: args.onto.as_deref(),
-        source: args.mirror_root.clone().map(Source::Mirrors),
+        source: args.mirrors.mirror_root.clone().map(Source::Mirrors),
         action,
         findings: if args.accept_meaning { Findings::Accepted } else { Findings::Open },
         sign: Sign::AsConfigured,

@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, args: &SyncUpstreamArgs, events: &dyn EventSink) 
     }
     let specs = forks(root, args)?;
     let onto = Onto::from(args.onto.as_deref().unwrap_or("latest"));
-    let source = args.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
+    let source = args.mirrors.mirror_root.clone().map_or(Source::Remotes, Source::Mirrors);
     let (forks, failed) = each(specs, |spec| {
         let name = spec.name.clone();
         forecast_fork(root, spec, &onto, &source, events).map_err(|error| failure(&name, error))
